@@ -1,0 +1,101 @@
+"""The one error family: what went wrong, with which status, in words that the caller can act on.
+
+Errors travel as values in the place of the record or request they belong to; `body` is the only place that turns one into bytes.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from enum import Enum
+from typing import Any
+
+import orjson
+
+MESSAGE_LIMIT = 400
+QUOTE_LIMIT = 80
+_short = reprlib.Repr()  # repr() itself fails on values that are nested deeply
+_short.maxother = _short.maxstring = QUOTE_LIMIT
+
+
+class ErrorType(Enum):
+    """The closed list of error types, each with its HTTP status (RFC 9110, section 15)."""
+
+    INVALID_REQUEST = ("InvalidRequest", 400)
+    INVALID_RECORD = ("InvalidRecord", 400)
+    NOT_ACCEPTABLE = ("NotAcceptable", 406)
+    PAYLOAD_TOO_LARGE = ("PayloadTooLarge", 413)
+    RESPONSE_TOO_LARGE = ("ResponseTooLarge", 413)
+    UNSUPPORTED_MEDIA_TYPE = ("UnsupportedMediaType", 415)
+    MODEL_ERROR = ("ModelError", 500)
+    OUT_OF_MEMORY = ("OutOfMemory", 503)
+
+    def __init__(self, label: str, status: int) -> None:
+        self.label = label
+        self.status = status
+
+
+class ServiceError(Exception):
+    """One fault of one request or record.
+
+    ``message`` is one printable line without paths, tracebacks or more than 80 characters of input.
+    ``record`` counts from 1; in line formats it is the physical line.
+    ``headers`` are sent with the answer when the whole request fails.
+    """
+
+    def __init__(
+        self,
+        type: ErrorType,
+        message: str,
+        record: int | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.type = type
+        self.message = one_line(message)
+        self.record = record
+        self.headers = headers or {}
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of a request that fails with this error."""
+        return self.type.status
+
+    def at(self, record: int) -> ServiceError:
+        """The same error, placed at a record unless it has its place already."""
+        if self.record is not None:
+            return self
+        return ServiceError(self.type, self.message, record, self.headers)
+
+    def as_object(self) -> dict[str, Any]:
+        """``{"error": {"type", "message", "record"}}``, for a body or as a placeholder in a record's place."""
+        inner: dict[str, Any] = {"type": self.type.label, "message": self.message}
+        if self.record is not None:
+            inner["record"] = self.record
+        return {"error": inner}
+
+    def body(self) -> bytes:
+        """The error as a JSON document in UTF-8."""
+        return orjson.dumps(self.as_object())
+
+
+def invalid_request(message: str) -> ServiceError:
+    """A 400 about the request as a whole."""
+    return ServiceError(ErrorType.INVALID_REQUEST, message)
+
+
+def invalid_record(message: str, record: int | None = None) -> ServiceError:
+    """A 400 about one record."""
+    return ServiceError(ErrorType.INVALID_RECORD, message, record)
+
+
+def quote(value: object) -> str:
+    """A piece of the caller's input, short enough and safe to stand in a message."""
+    text = value if isinstance(value, str) else _short.repr(value)
+    return f"'{text[: QUOTE_LIMIT - 1]}…'" if len(text) > QUOTE_LIMIT else f"'{text}'"
+
+
+def one_line(text: str) -> str:
+    """Printable, on one line, at most 400 characters, and encodable as UTF-8."""
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    printable = " ".join(printable.encode("utf-8", "replace").decode("utf-8").split())
+    return printable if len(printable) <= MESSAGE_LIMIT else printable[: MESSAGE_LIMIT - 1] + "…"

@@ -1,0 +1,50 @@
+"""Media types: bytes to records and results to bytes, one file per format, and the table that finds them.
+
+Formats know nothing of models. A format's ``read`` never raises for a single bad record: the error takes the record's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sagemaker_inference import content_types
+
+from batch_handler.formats import csv, json, json_lines, npy, npz, text
+from batch_handler.formats.options import Layout, ReadOptions
+from batch_handler.request import Payload
+
+__all__ = ["BY_MEDIA_TYPE", "FORMATS", "Format", "Layout", "ReadOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One way to write records and results as bytes.
+
+    ``holds`` is what a record is when it was read: any JSON ``value``, a ``text``, or a ``tensor``.
+    ``write`` is None where a format can only be read.
+    """
+
+    name: str
+    media_types: tuple[str, ...]
+    holds: str
+    read: Callable[[bytes, ReadOptions], Payload]
+    write: Callable[[Payload, Sequence[Any], Layout], bytes] | None
+
+
+FORMATS: tuple[Format, ...] = (
+    Format("json", (content_types.JSON,), "value", json.read, json.write),
+    Format(
+        "json_lines",
+        ("application/jsonlines", "application/x-jsonlines", "application/jsonl", "application/x-ndjson"),
+        "value",
+        json_lines.read,
+        json_lines.write,
+    ),
+    Format("csv", (content_types.CSV, "application/csv"), "text", csv.read, csv.write),
+    Format("text", ("text/plain",), "text", text.read, text.write),
+    Format("npy", (content_types.NPY,), "tensor", npy.read, npy.write),
+    Format("npz", (content_types.NPZ,), "tensor", npz.read, None),
+)
+BY_MEDIA_TYPE: Mapping[str, Format] = {media_type: form for form in FORMATS for media_type in form.media_types}

@@ -1,0 +1,35 @@
+"""application/x-npz: several named npy arrays in a zip file; a record holds the entries of all of them at one place."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import zipfile
+import zlib
+
+from batch_handler.errors import ErrorType, ServiceError, invalid_request
+from batch_handler.formats import npy
+from batch_handler.formats.options import ReadOptions
+from batch_handler.formats.values import Builder
+from batch_handler.request import Payload
+
+
+def read(body: bytes, options: ReadOptions) -> Payload:
+    """Record i is ``{name: array[i]}``. Raises ServiceError: 400 for a broken archive, 413 beyond the size limit."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > options.limit:
+                megabytes = options.limit // (1024 * 1024)
+                raise ServiceError(ErrorType.PAYLOAD_TOO_LARGE, f"the arrays unfold to more than the limit of {megabytes} MB")
+            arrays = {name.removesuffix(".npy"): npy.load(archive.read(name)) for name in archive.namelist()}
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError, ValueError, OSError):
+        raise invalid_request("the body is not a readable npz archive: it is damaged, encrypted or incomplete") from None
+    if not arrays or any(array.ndim == 0 for array in arrays.values()):
+        raise invalid_request("an npz archive needs arrays whose first axis counts the records")
+    counts = {name: len(array) for name, array in arrays.items()}
+    if len(set(counts.values())) > 1:
+        raise invalid_request(f"the arrays hold different numbers of records: {counts}")
+    builder = Builder()
+    total = next(iter(counts.values()))
+    nodes = [builder.leaf({name: array[i] for name, array in arrays.items()}, None) for i in range(total)]
+    return builder.payload(nodes, many=True)

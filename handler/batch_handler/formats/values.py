@@ -1,0 +1,130 @@
+"""The payload forms that JSON values can take, shared by every format that holds such values.
+
+A value is a text, a list, ``{"inputs": …, "parameters": {…}}`` or ``{"instances": […]}``; other keys go back with the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from batch_handler.errors import ServiceError, invalid_record, quote
+from batch_handler.request import NOTHING, Node, Payload, Record
+
+EXPECTED = "send a text, a list of texts, or an object with the key 'inputs'"
+OUTPUT_KEY = "output"
+DEPTH_LIMIT = 64
+
+
+class Builder:
+    """Collects a request's records while its values are walked; a value that cannot be read leaves an error in its place."""
+
+    def __init__(self, fields: Mapping[str, str] = NOTHING) -> None:
+        self.records: list[Record | ServiceError] = []
+        self._fields = fields
+
+    def value(self, value: Any, line: int | None = None) -> Node:
+        """Read one value; ``line`` is its physical line in line formats, else records count through the body."""
+        if isinstance(value, list | dict) and _deeper(value, DEPTH_LIMIT):
+            message = f"lists and objects are nested more than {DEPTH_LIMIT} levels deep: {EXPECTED}"
+            return self.failure(invalid_record(message), line)
+        return self._value(value, line)
+
+    def _value(self, value: Any, line: int | None) -> Node:
+        if isinstance(value, str):
+            return self.leaf(value, line)
+        if isinstance(value, list):
+            return Node(children=tuple(self._value(member, line) for member in value))
+        if isinstance(value, dict):
+            return self._object(value, line)
+        return self.failure(invalid_record(f"a record cannot be {_kind(value)}: {EXPECTED}"), line)
+
+    def leaf(self, inputs: Any, line: int | None, parameters: Mapping[str, Any] = NOTHING) -> Node:
+        """Add one record."""
+        self.records.append(Record(inputs, self._number(line), parameters))
+        return Node(slot=len(self.records) - 1)
+
+    def failure(self, error: ServiceError, line: int | None, extras: Mapping[str, Any] = NOTHING) -> Node:
+        """Add an error in a record's place."""
+        self.records.append(error.at(self._number(line)))
+        return Node(slot=len(self.records) - 1, extras=extras)
+
+    def payload(self, nodes: Sequence[Node], many: bool) -> Payload:
+        """All that was read."""
+        return Payload(self.records, nodes, many)
+
+    def _number(self, line: int | None) -> int:
+        return len(self.records) + 1 if line is None else line
+
+    def _object(self, value: dict[str, Any], line: int | None) -> Node:
+        if self._fields and "inputs" not in value and "instances" not in value:
+            value = self._mapped(value)
+        carriers = [key for key in ("inputs", "instances") if key in value]
+        if len(carriers) != 1:
+            named = "both 'inputs' and 'instances'" if carriers else f"the keys {quote(', '.join(value))}"
+            return self.failure(invalid_record(f"an object with {named} is no record: {EXPECTED}"), line)
+        parameters = value.get("parameters")
+        extras = {key: item for key, item in value.items() if key not in ("inputs", "instances", "parameters")} or NOTHING
+        if parameters is not None and not isinstance(parameters, dict):
+            error = invalid_record(f"'parameters' must be an object, not {_kind(parameters)}")
+            return self.failure(error, line, extras)
+        carried = value[carriers[0]]
+        if carriers[0] == "instances" and not isinstance(carried, list):
+            return self.failure(invalid_record("'instances' must be a list of records"), line, extras)
+        if isinstance(carried, list):
+            return Node(children=tuple(self._member(item, line, parameters or NOTHING) for item in carried), extras=extras)
+        leaf = self.leaf(carried, line, parameters or NOTHING)
+        return Node(slot=leaf.slot, extras=extras) if extras else leaf
+
+    def _member(self, item: Any, line: int | None, parameters: Mapping[str, Any]) -> Node:
+        if isinstance(item, dict) and ("inputs" in item or not self._fields.keys().isdisjoint(item)):
+            return self._object({"parameters": dict(parameters), **item}, line)
+        return self.leaf(item, line, parameters)
+
+    def _mapped(self, value: dict[str, Any]) -> dict[str, Any]:
+        mapped: dict[str, Any] = {}
+        parameters: dict[str, Any] = {}
+        for key, item in value.items():
+            target = self._fields.get(key)
+            if target is None:
+                mapped[key] = item
+            elif target == "inputs":
+                mapped["inputs"] = item
+            else:
+                parameters[target.removeprefix("parameters.")] = item
+        return {**mapped, "parameters": parameters} if parameters else mapped
+
+
+def render(node: Node, results: Sequence[Any]) -> Any:
+    """One value of the answer: results in the places of their records, with the caller's own keys."""
+    if node.slot is None:
+        value: Any = [render(child, results) for child in node.children]
+    else:
+        value = results[node.slot]
+        if isinstance(value, ServiceError):
+            value = value.as_object()
+    if not node.extras:
+        return value
+    return {**node.extras, **(value if isinstance(value, dict) else {OUTPUT_KEY: value})}
+
+
+def separate(payload: Payload) -> Sequence[Node]:
+    """The values that stand on lines of their own: a lone ``{"inputs": [ … ]}`` is as many lines as it has records."""
+    if not payload.many and len(payload.nodes) == 1 and payload.nodes[0].slot is None and not payload.nodes[0].extras:
+        return payload.nodes[0].children
+    return payload.nodes
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    """Whether lists and objects lie in each other more than so many levels deep: neither Python nor orjson writes any depth."""
+    if not isinstance(value, list | dict):
+        return False
+    members = value if isinstance(value, list) else value.values()
+    return levels == 0 or any(isinstance(member, list | dict) and _deeper(member, levels - 1) for member in members)
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    names: dict[type, str] = {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}
+    return names.get(type(value), "an object")

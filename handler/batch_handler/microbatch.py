@@ -1,0 +1,152 @@
+"""Micro-batches: which records share a forward pass, and running them so that one bad record costs only itself.
+
+Owns the plan (sorting by length under a token budget), its execution on the lanes, splitting on out-of-memory and the
+bookkeeping of what was run. What a forward pass is belongs to the tasks and engines.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from batch_handler.errors import ErrorType, ServiceError
+
+log = logging.getLogger(__name__)
+
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate")
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Records that share one forward pass, shortest first.
+
+    ``indices`` point into the flat record list of the whole batch. ``tokens`` is what the model will really see, padding
+    included, and exceeds the token budget only where a single record does; ``padding`` is the part of it that is padding.
+    """
+
+    indices: tuple[int, ...]
+    tokens: int
+    padding: int
+
+
+@dataclass(slots=True)
+class Report:
+    """What one batch cost: counts of tokens and micro-batches, and seconds of forward passes summed over the lanes."""
+
+    tokens: int = 0
+    padding: int = 0
+    truncated: int = 0
+    forward_s: float = 0.0
+    microbatches: list[int] = field(default_factory=list)
+
+    def add(self, microbatch: MicroBatch, seconds: float) -> None:
+        """Note one forward pass."""
+        self.tokens += microbatch.tokens - microbatch.padding
+        self.padding += microbatch.padding
+        self.forward_s += seconds
+        self.microbatches.append(len(microbatch.indices))
+
+
+def plan(
+    lengths: Sequence[int],
+    token_budget: int,
+    lanes: int = 1,
+    padded: bool = True,
+    groups: Sequence[Hashable] | None = None,
+) -> list[MicroBatch]:
+    """Cut records into micro-batches of near-equal length, the costliest first.
+
+    Sorting first is what keeps padding small: each micro-batch pads only to its own longest record (`padded`), or not at
+    all. The budget shrinks when there are too few tokens to keep every lane busy. Records of different `groups` (other
+    generation parameters, say) never meet. Every index appears exactly once.
+    Cost: O(n log n) in the number of records.
+    """
+    budget = min(token_budget, -(-sum(lengths) // lanes)) if lengths else token_budget
+    members: dict[Hashable, list[int]] = {}
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        members.setdefault(groups[index] if groups else None, []).append(index)
+    batches = [batch for group in members.values() for batch in _cut(group, lengths, budget, padded)]
+    return sorted(batches, key=lambda batch: batch.tokens, reverse=True)
+
+
+def _cut(ordered: Sequence[int], lengths: Sequence[int], budget: int, padded: bool) -> list[MicroBatch]:
+    batches: list[MicroBatch] = []
+    current: list[int] = []
+    real = 0
+    for index in reversed(ordered):
+        length = lengths[index]
+        cost = lengths[current[0]] * (len(current) + 1) if padded and current else real + length
+        if current and cost > budget:
+            batches.append(_microbatch(current, lengths, padded))
+            current, real = [], 0
+        current.append(index)
+        real += length
+    if current:
+        batches.append(_microbatch(current, lengths, padded))
+    return batches
+
+
+def _microbatch(longest_first: Sequence[int], lengths: Sequence[int], padded: bool) -> MicroBatch:
+    real = sum(lengths[index] for index in longest_first)
+    seen = lengths[longest_first[0]] * len(longest_first) if padded else real
+    return MicroBatch(tuple(reversed(longest_first)), seen, seen - real)
+
+
+Forward = Callable[[Sequence[int]], Sequence[Any]]
+
+
+class Lanes:
+    """As many threads as there are engines; each runs one micro-batch at a time with single-threaded kernels."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._pool = ThreadPoolExecutor(count, "lane") if count > 1 else None
+
+    def run(self, batches: Sequence[MicroBatch], forward: Forward, total: int, report: Report) -> list[Any]:
+        """Run every micro-batch; returns one result per record index, errors in the places of the records they hit.
+
+        `forward` takes record indices and returns as many results. When it fails, the micro-batch is halved until only
+        the record at fault is left alone with its error.
+        """
+        results: list[Any] = [None] * total
+
+        def one(batch: MicroBatch) -> tuple[MicroBatch, float]:
+            started = time.perf_counter()
+            for index, result in zip(batch.indices, guarded(forward, batch.indices), strict=True):
+                results[index] = result
+            return batch, time.perf_counter() - started
+
+        in_order = map(one, batches) if self._pool is None or len(batches) < 2 else self._pool.map(one, batches)
+        for batch, seconds in in_order:
+            report.add(batch, seconds)
+        return results
+
+
+def guarded(forward: Forward, indices: Sequence[int]) -> Sequence[Any]:
+    """Run one forward pass; on failure halve it, so that neighbours get their answers and the culprit its own error."""
+    try:
+        results = forward(indices)
+        if len(results) != len(indices):
+            raise ValueError(f"{len(results)} results for {len(indices)} records")
+        return results
+    except ServiceError as error:
+        fault = error
+    except Exception as error:
+        fault = _fault(error, len(indices))
+    if len(indices) == 1:
+        return [fault]
+    middle = len(indices) // 2
+    return [*guarded(forward, indices[:middle]), *guarded(forward, indices[middle:])]
+
+
+def _fault(error: Exception, size: int) -> ServiceError:
+    words = str(error).lower()
+    if isinstance(error, MemoryError) or any(sign in words for sign in OUT_OF_MEMORY):
+        log.warning("out of memory in a forward pass of %d records: halving it", size)
+        return ServiceError(ErrorType.OUT_OF_MEMORY, "the model ran out of memory on this record alone: send a shorter one")
+    log.exception("the forward pass of %d records failed", size)
+    return ServiceError(ErrorType.MODEL_ERROR, f"the model failed on this record ({type(error).__name__})")

@@ -1,0 +1,137 @@
+"""Which format a body is in and which one the answer gets, by RFC 9110 (sections 8.3, 8.4 and 12.5.1).
+
+Owns Content-Type, Content-Encoding, charset and Accept; what bytes mean belongs to `formats`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sagemaker_inference.content_types import JSON
+from werkzeug.datastructures import MIMEAccept
+from werkzeug.http import parse_accept_header, parse_options_header
+
+from batch_handler.errors import ErrorType, ServiceError, invalid_request, quote
+from batch_handler.formats import BY_MEDIA_TYPE, FORMATS, Format
+
+TEXT_CHARSETS = re.compile(r"utf-?(8|16|32)|ascii|iso8859|cp\d|koi8|gb|big5|euc|shift_?jis|iso2022")
+INFLATE_WINDOW = 4_096
+SHORT_WEIGHT = re.compile(r"(;\s*q=)(?=\.\d)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A format together with the name by which the caller knows it."""
+
+    format: Format
+    media_type: str
+
+
+def request_choice(content_type: str | None, holds: Collection[str]) -> tuple[Choice, str]:
+    """The format of a body and its charset. A body without Content-Type is JSON.
+
+    Raises ServiceError (415) for a type that is unknown, or whose records the task cannot take (`holds`).
+    """
+    media_type, parameters = parse_options_header(content_type) if content_type else (JSON, {})
+    media_type = media_type.lower()
+    found = BY_MEDIA_TYPE.get(media_type)
+    if found is None or found.holds not in holds:
+        readable = ", ".join(form.media_types[0] for form in FORMATS if form.holds in holds)
+        message = f"the content type {quote(media_type)} cannot be read by this model: send {readable}"
+        raise ServiceError(ErrorType.UNSUPPORTED_MEDIA_TYPE, message)
+    return Choice(found, media_type), parameters.get("charset", "utf-8")
+
+
+def response_choice(accept: str | None, default: str | None, own: Choice, writes: Collection[str]) -> Choice:
+    """The one format of the answer.
+
+    `accept` decides; where it leaves the choice open, `default` (SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT), then the
+    request's own format, then JSON. `writes` names the formats that can carry the task's results.
+    Raises ServiceError (406) when none is acceptable.
+    """
+    offers = [Choice(form, name) for form in FORMATS if form.name in writes for name in form.media_types]
+    preferred = [default or "", own.media_type, JSON]
+    offers.sort(key=lambda offer: preferred.index(offer.media_type) if offer.media_type in preferred else len(preferred))
+    if not accept or not accept.strip():
+        return offers[0]
+    accepted = _without_parameters(accept)
+    best = max(offers, key=lambda offer: accepted.quality(offer.media_type))
+    if accepted.quality(best.media_type) <= 0:
+        writable = ", ".join(sorted({offer.format.media_types[0] for offer in offers}))
+        raise ServiceError(ErrorType.NOT_ACCEPTABLE, f"no answer can be written as {quote(accept)}: accept {writable}")
+    return best
+
+
+def _without_parameters(accept: str) -> MIMEAccept:
+    """Media ranges with their weights; parameters such as charset do not narrow our only form of each type.
+
+    Java's own client sends ``*; q=.2``, which is meant as ``*/*;q=0.2``.
+    """
+    ranges = parse_accept_header(SHORT_WEIGHT.sub(r"\g<1>0", accept), MIMEAccept)
+    names = ((value.partition(";")[0].strip(), quality) for value, quality in ranges)
+    return MIMEAccept([("*/*" if name == "*" else name, quality) for name, quality in names])
+
+
+def content(body: bytes | bytearray, encoding: str | None, limit: int) -> bytes:
+    """The body without its content coding, at most `limit` bytes.
+
+    Raises ServiceError: 400 for an empty body or a broken gzip stream, 413 beyond the limit, 415 for another coding.
+    """
+    coding = (encoding or "identity").strip().lower()
+    if coding in ("gzip", "x-gzip"):
+        plain = _inflated(bytes(body), limit)
+    elif coding in ("identity", ""):
+        plain = bytes(body)
+    else:
+        message = f"the content encoding {quote(coding)} cannot be read: send gzip or none"
+        raise ServiceError(ErrorType.UNSUPPORTED_MEDIA_TYPE, message, headers={"Accept-Encoding": "gzip"})
+    if not plain:
+        raise invalid_request("the body is empty: send at least one record")
+    return plain
+
+
+def _inflated(body: bytes, limit: int) -> bytes:
+    """All members of a gzip stream (RFC 1952), stopping as soon as the limit is passed."""
+    pieces: list[bytes] = []
+    room = limit + 1
+    member = zlib.decompressobj(wbits=31)
+    position = 0
+    try:
+        while position < len(body):
+            if member.eof:
+                member = zlib.decompressobj(wbits=31)
+            window = body[position : position + INFLATE_WINDOW]  # a member hands back what follows it: keep that short
+            piece = member.decompress(window, room)
+            pieces.append(piece)
+            position += len(window) - len(member.unused_data) - len(member.unconsumed_tail)
+            room -= len(piece)
+            if room <= 0:
+                megabytes = limit // (1024 * 1024)
+                message = f"the body inflates to more than the limit of {megabytes} MB (SAGEMAKER_MAX_PAYLOAD_IN_MB)"
+                raise ServiceError(ErrorType.PAYLOAD_TOO_LARGE, message)
+        if not member.eof:
+            raise zlib.error
+    except zlib.error:
+        raise invalid_request("the body is not a whole gzip stream, though its Content-Encoding says so") from None
+    return b"".join(pieces)
+
+
+def utf8(body: bytes, charset: str) -> bytes:
+    """The body as UTF-8. Raises ServiceError: 415 for a charset that is unknown, 400 for bytes that are not in it."""
+    try:
+        name = codecs.lookup(charset).name
+    except (LookupError, ValueError):  # ValueError: a NUL or half a surrogate in the name
+        name = ""
+    if not TEXT_CHARSETS.match(name):
+        message = f"the charset {quote(charset)} cannot be read: send utf-8"
+        raise ServiceError(ErrorType.UNSUPPORTED_MEDIA_TYPE, message)
+    if name in ("utf-8", "ascii"):
+        return body
+    try:
+        return body.decode(name).encode("utf-8")
+    except UnicodeError:
+        raise invalid_request(f"the body is not {name} text, though its Content-Type says so") from None

@@ -1,0 +1,97 @@
+"""What a request is once it is read: headers, a flat list of records, and the shape that the answer must have again.
+
+Owns the data; reading and writing bytes belongs to `formats`, choosing a format to `negotiation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from batch_handler.errors import ServiceError
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Headers:
+    """HTTP headers whose names compare without case (RFC 9110, section 5.1)."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self._values = {name.lower(): value for name, value in pairs}
+
+    def get(self, name: str) -> str | None:
+        """The value of a header, or None when it was not sent."""
+        return self._values.get(name.lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP call: its id, its headers and its body as it came over the wire."""
+
+    id: str
+    headers: Headers
+    body: bytes | bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One input to the model. ``number`` counts from 1 and is the physical line in line formats."""
+
+    inputs: Any
+    number: int
+    parameters: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One value of the body, and so of the answer: a leaf stands for one record, a branch for a list.
+
+    ``slot`` is the record's place in ``Payload.records``; ``extras`` are the caller's own keys, which go back with the answer.
+    """
+
+    slot: int | None = None
+    children: tuple[Node, ...] = ()
+    extras: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def leaves(self) -> Iterable[int]:
+        """The slots of all records below this node, in order."""
+        if self.slot is not None:
+            yield self.slot
+        for child in self.children:
+            yield from child.leaves()
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A request's records in order, errors standing in the place of those that could not be read.
+
+    ``nodes`` are the top-level values. ``many`` says that the body was a list (or lines), so that the answer is one too.
+    """
+
+    records: Sequence[Record | ServiceError]
+    nodes: Sequence[Node]
+    many: bool
+
+    def first_error(self) -> ServiceError | None:
+        """The first record that could not be read."""
+        return next((record for record in self.records if isinstance(record, ServiceError)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One HTTP answer."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)

@@ -1,0 +1,84 @@
+"""Tasks: what the model does with a record, one file per family, and the table that finds them by Hugging Face's names.
+
+A task encodes records, runs micro-batches of them and decodes outputs; it knows nothing of HTTP, formats or TorchServe.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from batch_handler.errors import ServiceError
+from batch_handler.formats.options import Layout
+from batch_handler.request import NOTHING, Record
+from batch_handler.settings import Settings, SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A record that is ready for a forward pass.
+
+    ``length`` counts the tokens that the model will see. Records of different ``group`` never share a forward pass.
+    ``options`` are the checked parameters that shape the result afterwards.
+    """
+
+    model_input: Any
+    length: int
+    truncated: bool = False
+    group: Hashable = None
+    options: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+
+
+class Task(Protocol):
+    """What `service` needs of a task. ``run`` must be safe to call from several threads at once.
+
+    ``holds`` names the kinds of record that it takes, ``writes`` the formats that can carry its results, ``padded``
+    whether its forward pass pads. ``result_keys`` are the keys of an object result, which a caller's own keys may not take.
+    """
+
+    holds: Collection[str]
+    writes: Collection[str]
+    layout: Layout
+    result_keys: Collection[str]
+    padded: bool
+
+    @property
+    def description(self) -> str:
+        """A few words for the start line: engine, size, limits."""
+
+    def encode(self, records: Sequence[Record]) -> list[Encoded | ServiceError]:
+        """Check parameters and tokenise; an error stands in the place of a record that cannot be used."""
+
+    def run(self, records: Sequence[Encoded]) -> Sequence[Any]:
+        """One forward pass: one output per record."""
+
+    def decode(self, output: Any, record: Encoded) -> Any:
+        """An output as the result that the caller sees."""
+
+    def samples(self) -> Sequence[Record]:
+        """A few records for warming up."""
+
+
+MODULES: Mapping[str, str] = {
+    "sentence-embeddings": "embeddings",
+    "sentence-similarity": "embeddings",
+    "feature-extraction": "token_vectors",
+    "text-classification": "text_classification",
+    "sentiment-analysis": "text_classification",
+    "translation": "text_to_text",
+    "summarization": "text_to_text",
+    "text2text-generation": "text_to_text",
+}
+
+
+def load(task: str, directory: Path, settings: Settings) -> Task:
+    """Load the model in `directory` for a task. Raises SettingError for a task that is not there."""
+    name = "translation" if task.startswith("translation_") else task
+    if name not in MODULES:
+        raise SettingError(f"HF_TASK={task} is not a task of this image: use one of {', '.join(MODULES)}")
+    module = importlib.import_module(f"batch_handler.tasks.{MODULES[name]}")
+    build: Callable[[Path, Settings, str], Task] = module.load
+    return build(directory, settings, task)
