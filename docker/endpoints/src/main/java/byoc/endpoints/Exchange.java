@@ -1,0 +1,161 @@
+package byoc.endpoints;
+
+import io.netty.handler.codec.http.FullHttpRequest;
+import io.netty.handler.codec.http.FullHttpResponse;
+import io.netty.handler.codec.http.HttpMethod;
+import io.netty.handler.codec.http.HttpRequest;
+import io.netty.handler.codec.http.HttpVersion;
+import java.util.UUID;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.regex.Pattern;
+
+/**
+ * One request and its one answer. Whoever answers first wins, from whatever thread; what comes later (a worker that
+ * finishes after its caller hung up) is dropped. It knows nothing of models: that is {@link Invocation}.
+ */
+final class Exchange {
+    static final String INVOCATIONS = "/invocations";
+    static final String REQUEST_ID = "x-request-id";
+
+    /** What is safe in a log line and in a header, as the identifiers of tracing systems are. */
+    private static final Pattern SANE_ID = Pattern.compile("[A-Za-z0-9._~:@+/=-]{1,128}");
+
+    private final Connection connection;
+    private final HttpMethod method;
+    private final String path;
+    private final HttpVersion version;
+    private final boolean keepAlive;
+    private final String id;
+    private final long arrived = System.nanoTime();
+    private final AtomicBoolean done = new AtomicBoolean();
+    private FullHttpRequest request;
+    private FullHttpResponse refusal;
+    private Runnable onAbandoned = () -> { };
+    private boolean inFlight;
+    private volatile long records;
+
+    Exchange(Connection connection, HttpRequest head, boolean keepAlive) {
+        this.connection = connection;
+        this.method = head.method();
+        this.path = pathOf(head.uri());
+        this.version = head.protocolVersion();
+        this.keepAlive = keepAlive;
+        String sent = head.headers().get(REQUEST_ID);
+        this.id = sent != null && SANE_ID.matcher(sent).matches() ? sent : freshId();
+    }
+
+    /** A version 4 UUID. Unique, not secret: a secure random source costs a lock that every request would take. */
+    static String freshId() {
+        ThreadLocalRandom random = ThreadLocalRandom.current();
+        long high = random.nextLong() & ~0xf000L | 0x4000L;
+        long low = random.nextLong() >>> 2 | Long.MIN_VALUE;
+        return new UUID(high, low).toString();
+    }
+
+    private static String pathOf(String target) {
+        int end = target.indexOf('?');
+        String path = end < 0 ? target : target.substring(0, end);
+        int scheme = path.indexOf("://");
+        if (scheme < 0) {
+            return path;
+        }
+        int start = path.indexOf('/', scheme + 3); // the absolute form of RFC 9112, section 3.2.2
+        return start < 0 ? "/" : path.substring(start);
+    }
+
+    HttpMethod method() {
+        return method;
+    }
+
+    String path() {
+        return path;
+    }
+
+    HttpVersion version() {
+        return version;
+    }
+
+    boolean keepAlive() {
+        return keepAlive;
+    }
+
+    String id() {
+        return id;
+    }
+
+    boolean isInvocation() {
+        return INVOCATIONS.equals(path);
+    }
+
+    long arrived() {
+        return arrived;
+    }
+
+    long records() {
+        return records;
+    }
+
+    void setRecords(long count) {
+        records = count;
+    }
+
+    boolean inFlight() {
+        return inFlight;
+    }
+
+    void setInFlight(boolean counted) {
+        inFlight = counted;
+    }
+
+    /** Holds the request until {@link #releaseRequest}; without one, the refusal is the answer on its turn. */
+    void hold(FullHttpRequest complete) {
+        request = complete;
+    }
+
+    FullHttpRequest request() {
+        return request;
+    }
+
+    void releaseRequest() {
+        if (request != null) {
+            request.release();
+            request = null;
+        }
+    }
+
+    void refuse(FullHttpResponse response) {
+        refusal = response;
+    }
+
+    FullHttpResponse refusal() {
+        return refusal;
+    }
+
+    /** To be run, on the event loop, when the caller hangs up before the answer. */
+    void onAbandoned(Runnable action) {
+        onAbandoned = action;
+    }
+
+    void answer(FullHttpResponse response) {
+        if (done.compareAndSet(false, true)) {
+            connection.send(this, response);
+        } else {
+            response.release();
+        }
+    }
+
+    /** The connection is gone; returns whether the answer was still owed. */
+    boolean abandon() {
+        releaseRequest();
+        if (!done.compareAndSet(false, true)) {
+            return false;
+        }
+        onAbandoned.run();
+        return true;
+    }
+
+    boolean isOpen() {
+        return !done.get() && connection.isOpen();
+    }
+}

@@ -1,0 +1,163 @@
+package byoc.endpoints;
+
+import java.io.ByteArrayOutputStream;
+import java.net.HttpURLConnection;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.pytorch.serve.job.Job;
+import org.pytorch.serve.util.messages.RequestInput;
+import org.pytorch.serve.util.messages.WorkerCommands;
+import org.pytorch.serve.wlm.Model;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One call as TorchServe's queue knows it. TorchServe's worker thread brings the answer here, and anything thrown at
+ * it would end that thread and fail the rest of the batch; so every way out of this class is an answer.
+ */
+final class Invocation extends Job {
+    private static final Logger LOG = LoggerFactory.getLogger("byoc.frontend");
+
+    /** The words with which TorchServe fails the batch of a worker that died, was killed or ran out of time. */
+    private static final String WORKER_DIED = "Worker died.";
+
+    private static final int INSUFFICIENT_STORAGE = 507;
+
+    private final Exchange exchange;
+    private final PendingCalls pending;
+    private final Metrics metrics;
+    private final int bodyBytes;
+    private final int timeoutSeconds;
+    private volatile boolean taken;
+    private ByteArrayOutputStream parts;
+
+    Invocation(
+            Model model,
+            RequestInput input,
+            int bodyBytes,
+            Exchange exchange,
+            PendingCalls pending,
+            Metrics metrics) {
+        super(model.getModelName(), null, WorkerCommands.PREDICT, input);
+        this.exchange = exchange;
+        this.pending = pending;
+        this.metrics = metrics;
+        this.bodyBytes = bodyBytes;
+        this.timeoutSeconds = model.getResponseTimeout();
+    }
+
+    /** A worker has taken the call from the queue. */
+    @Override
+    public void setScheduled() {
+        super.setScheduled();
+        taken = true;
+        pending.taken(this);
+    }
+
+    boolean isTaken() {
+        return taken;
+    }
+
+    int bodyBytes() {
+        return bodyBytes;
+    }
+
+    int timeoutSeconds() {
+        return timeoutSeconds;
+    }
+
+    @Override
+    public void response(
+            byte[] body, CharSequence contentType, int status, String phrase, Map<String, String> headers) {
+        try {
+            byte[] whole = gather(body, headers.get(RequestInput.TS_STREAM_NEXT));
+            if (whole == null) {
+                return;
+            }
+            pending.remove(this);
+            metrics.queued((getScheduled() - getBegin()) / 1e9);
+            WorkerReply reply = new WorkerReply(whole, contentType, status, phrase, headers);
+            reply.report(metrics, exchange);
+            exchange.answer(reply.response());
+        } catch (Throwable fault) { // whatever it is, TorchServe's worker thread must not see it
+            LOG.warn("The handler's answer to request {} cannot be sent: {}", exchange.id(), fault.toString());
+            fail(ErrorType.MODEL_ERROR, "The model's answer cannot be sent over HTTP.");
+        }
+    }
+
+    /** The whole body, or null while the handler still streams parts: the answer goes out in one piece. */
+    private byte[] gather(byte[] body, String streamNext) {
+        if (streamNext == null) {
+            return body;
+        }
+        if (parts == null) {
+            parts = new ByteArrayOutputStream();
+        }
+        parts.writeBytes(body);
+        return "true".equals(streamNext) ? null : parts.toByteArray();
+    }
+
+    @Override
+    public void sendError(int status, String message) {
+        try {
+            boolean memory = status == HttpURLConnection.HTTP_ENTITY_TOO_LARGE || status == INSUFFICIENT_STORAGE;
+            if (!WORKER_DIED.equals(message)) {
+                failedBatch(memory);
+            } else if (secondsSinceTaken() >= timeoutSeconds) {
+                timedOut();
+            } else if (memory) {
+                fail(ErrorType.WORKER_LOST, "The worker was killed, most likely for want of memory; it is restarted. "
+                        + "Send it again, with fewer or shorter records.");
+            } else {
+                fail(ErrorType.WORKER_LOST, "The worker ended before it answered; it is restarted. Send it again.");
+            }
+        } catch (Throwable fault) { // as in response
+            LOG.warn("Request {} cannot be failed: {}", exchange.id(), fault.toString());
+        }
+    }
+
+    private void failedBatch(boolean memory) {
+        if (memory) {
+            fail(ErrorType.OVERLOADED, "There was not enough memory for the batch of this request; "
+                    + "send it again, with fewer or shorter records.");
+        } else {
+            fail(ErrorType.MODEL_ERROR, "The model failed; the container's log says why.");
+        }
+    }
+
+    /** The worker had the call for longer than TorchServe allows it. */
+    void timedOut() {
+        fail(ErrorType.TIMEOUT, "The model did not answer within the " + timeoutSeconds
+                + " seconds of its response timeout.");
+    }
+
+    /** TorchServe no longer has the call, though no worker ever got it. */
+    void lost() {
+        fail(ErrorType.WORKER_LOST, "The worker ended before it read this request. Send it again.");
+    }
+
+    /** The server stops and no longer waits for the model. */
+    void stopped() {
+        fail(ErrorType.STOPPING, "The server stopped before the model answered. Send it again.");
+    }
+
+    private void fail(ErrorType type, String message) {
+        pending.remove(this);
+        exchange.answer(type.response(message));
+    }
+
+    private double secondsSinceTaken() {
+        return (System.nanoTime() - getScheduled()) / (double) TimeUnit.SECONDS.toNanos(1);
+    }
+
+    /** The caller left: a queued job past its expiry is dropped when a worker comes upon it. */
+    void abandon() {
+        pending.remove(this);
+        getPayload().setClientExpireTS(1);
+    }
+
+    @Override
+    public boolean isOpen() {
+        return exchange.isOpen();
+    }
+}

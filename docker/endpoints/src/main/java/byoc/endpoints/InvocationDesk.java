@@ -1,0 +1,115 @@
+package byoc.endpoints;
+
+import io.netty.buffer.ByteBufUtil;
+import io.netty.handler.codec.http.FullHttpRequest;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.Locale;
+import java.util.Map;
+import org.pytorch.serve.archive.model.ModelNotFoundException;
+import org.pytorch.serve.archive.model.ModelVersionNotFoundException;
+import org.pytorch.serve.util.messages.InputParameter;
+import org.pytorch.serve.util.messages.RequestInput;
+import org.pytorch.serve.wlm.Model;
+import org.pytorch.serve.wlm.ModelManager;
+
+/**
+ * Where a call becomes a job in TorchServe's queue, or is turned away at once. TorchServe would let a call wait
+ * without end for a worker that is gone; here it is told to come back.
+ */
+final class InvocationDesk {
+    private final Settings settings;
+    private final Readiness readiness;
+    private final PendingCalls pending;
+    private final Metrics metrics;
+
+    InvocationDesk(Settings settings, Readiness readiness, PendingCalls pending, Metrics metrics) {
+        this.settings = settings;
+        this.readiness = readiness;
+        this.pending = pending;
+        this.metrics = metrics;
+    }
+
+    /** Queues the call; its answer comes from a worker thread, some time later. */
+    void accept(Exchange exchange) {
+        Model model = readiness.model(settings.model());
+        if (readiness.isStopping() || !Workers.anyLoaded(model)) {
+            exchange.answer(readiness.refusalOfCalls());
+            return;
+        }
+        FullHttpRequest request = exchange.request();
+        RequestInput input = new RequestInput(Exchange.freshId());
+        Invocation invocation =
+                new Invocation(model, input, request.content().readableBytes(), exchange, pending, metrics);
+        if (!pending.admit(invocation)) {
+            exchange.answer(ErrorType.OVERLOADED.response("The bodies of the calls that wait take "
+                    + settings.maxPendingBytes() / 1048576 + " MiB, which is all the memory there is for them; "
+                    + "send it again in a second, send less at once, or give the container more memory."));
+            return;
+        }
+        exchange.onAbandoned(invocation::abandon);
+        input.setHeaders(headers(request, exchange.id()));
+        input.addParameter(new Body(ByteBufUtil.getBytes(request.content()), request.headers().get("content-type")));
+        exchange.releaseRequest();
+        if (!enqueue(invocation)) {
+            pending.remove(invocation);
+            exchange.answer(ErrorType.OVERLOADED.response("All " + settings.queueSize()
+                    + " places in the queue are taken; send it again in a second, send less at once, or add workers."
+                    + " BYOC_QUEUE_SIZE sets the length of the queue."));
+        }
+    }
+
+    private static boolean enqueue(Invocation invocation) {
+        try {
+            return ModelManager.getInstance().addJob(invocation);
+        } catch (ModelNotFoundException | ModelVersionNotFoundException unregistered) {
+            throw new IllegalStateException("The model was unregistered while it was called", unregistered);
+        }
+    }
+
+    /**
+     * The headers under their names as sent. Repeated fields are joined (RFC 9110, section 5.3), since TorchServe
+     * hands the worker one value per name. The id in use replaces whatever the caller sent as one.
+     */
+    private static Map<String, String> headers(FullHttpRequest request, String id) {
+        Map<String, String> headers = new LinkedHashMap<>();
+        Map<String, String> firstSpelling = new HashMap<>();
+        for (Map.Entry<String, String> field : request.headers()) {
+            String name = firstSpelling.computeIfAbsent(
+                    field.getKey().toLowerCase(Locale.ROOT), lower -> field.getKey());
+            headers.merge(name, field.getValue(), (first, next) -> first + ", " + next);
+        }
+        headers.remove(firstSpelling.getOrDefault(Exchange.REQUEST_ID, ""));
+        headers.put(Exchange.REQUEST_ID, id);
+        return headers;
+    }
+
+    /**
+     * The whole body under the one name {@code body}, whatever its type: TorchServe takes forms apart, and a handler
+     * could then no longer tell what was sent. A subclass, because TorchServe's own class copies the bytes again.
+     */
+    private static final class Body extends InputParameter {
+        private final byte[] bytes;
+        private final String contentType;
+
+        Body(byte[] bytes, String contentType) {
+            this.bytes = bytes;
+            this.contentType = contentType;
+        }
+
+        @Override
+        public String getName() {
+            return "body";
+        }
+
+        @Override
+        public byte[] getValue() {
+            return bytes;
+        }
+
+        @Override
+        public CharSequence getContentType() {
+            return contentType;
+        }
+    }
+}

@@ -1,0 +1,50 @@
+package byoc.endpoints;
+
+/** Writes down each call of {@code /invocations}: in flight, in the metrics, and as an access line. */
+final class Ledger {
+    /** nginx's status for a caller that hung up before the answer; it goes on no wire. */
+    static final int CALLER_LEFT = 499;
+
+    private final InFlight inFlight;
+    private final Metrics metrics;
+    private final AccessLog accessLog;
+    private final Readiness readiness;
+
+    Ledger(InFlight inFlight, Metrics metrics, AccessLog accessLog, Readiness readiness) {
+        this.inFlight = inFlight;
+        this.metrics = metrics;
+        this.accessLog = accessLog;
+        this.readiness = readiness;
+    }
+
+    /**
+     * Counts a complete call as in flight, unless the server is stopping: those are refused, and a client that
+     * keeps trying must not keep the drain from its end.
+     */
+    void arrived(Exchange exchange) {
+        if (!exchange.isInvocation()) {
+            return;
+        }
+        inFlight.enter(); // before the look at readiness, so that the drain sees either this count or no such call
+        exchange.setInFlight(true);
+        if (readiness.isStopping()) {
+            leave(exchange);
+        }
+    }
+
+    void finished(Exchange exchange, int status) {
+        if (!exchange.isInvocation()) {
+            return;
+        }
+        metrics.answered(status);
+        accessLog.line(exchange.id(), status, exchange.records(), System.nanoTime() - exchange.arrived());
+        leave(exchange);
+    }
+
+    private void leave(Exchange exchange) {
+        if (exchange.inFlight()) {
+            exchange.setInFlight(false);
+            inFlight.leave();
+        }
+    }
+}

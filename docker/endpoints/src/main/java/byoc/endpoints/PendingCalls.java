@@ -1,0 +1,92 @@
+package byoc.endpoints;
+
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+
+/**
+ * The calls that TorchServe holds, and the promise that each of them is answered. TorchServe breaks it: a worker
+ * that dies while it waits for a batch to fill takes the calls it had already fetched with it, without a word to
+ * anyone. {@link #sweep} finds such calls by what can no longer be true of a call that is still in the queue.
+ */
+final class PendingCalls {
+    /** What TorchServe itself may need beyond a response timeout to notice it. */
+    private static final long GRACE = TimeUnit.SECONDS.toNanos(5);
+
+    /** How far calls on two event loops may enter the queue out of the order in which they began. */
+    private static final long DISORDER = TimeUnit.SECONDS.toNanos(2);
+
+    private final Set<Invocation> calls = ConcurrentHashMap.newKeySet();
+    private final AtomicLong bytes = new AtomicLong();
+    private final long maxBytes;
+    private final Object lock = new Object();
+    private long newestTaken = System.nanoTime();
+    private long lastTaken = newestTaken;
+    private long lastWithoutWorker = newestTaken;
+
+    PendingCalls(long maxBytes) {
+        this.maxBytes = maxBytes;
+    }
+
+    /**
+     * Takes the call in, unless its body is one too many: a queue that is bounded only by its length would fill the
+     * heap with long bodies. A call that is alone is always taken.
+     */
+    boolean admit(Invocation call) {
+        long now = bytes.addAndGet(call.bodyBytes());
+        if (now > maxBytes && now > call.bodyBytes()) {
+            bytes.addAndGet(-call.bodyBytes());
+            return false;
+        }
+        calls.add(call);
+        return true;
+    }
+
+    void remove(Invocation call) {
+        if (calls.remove(call)) {
+            bytes.addAndGet(-call.bodyBytes());
+        }
+    }
+
+    /** A worker took the call from the queue. */
+    void taken(Invocation call) {
+        synchronized (lock) {
+            lastTaken = System.nanoTime();
+            if (call.getBegin() - newestTaken > 0) {
+                newestTaken = call.getBegin();
+            }
+        }
+    }
+
+    /** Refuses all that is pending; for the end, when no answer will come any more. */
+    void refuseAll() {
+        calls.forEach(Invocation::stopped);
+    }
+
+    /** Answers the calls that TorchServe lost; to be called about once a second. */
+    void sweep(boolean workerLoaded) {
+        long now = System.nanoTime();
+        long queueMoved;
+        long overtaken;
+        synchronized (lock) {
+            if (!workerLoaded) {
+                lastWithoutWorker = now;
+            }
+            overtaken = newestTaken - DISORDER;
+            queueMoved = lastWithoutWorker - lastTaken > 0 ? lastWithoutWorker : lastTaken;
+        }
+        for (Invocation call : calls) {
+            long patience = TimeUnit.SECONDS.toNanos(call.timeoutSeconds()) + GRACE;
+            if (call.isTaken()) {
+                if (now - call.getScheduled() > patience) {
+                    call.timedOut();
+                }
+            } else if (overtaken - call.getBegin() > 0) {
+                call.lost(); // a younger call left the queue: this one is not in it any more
+            } else if (now - call.getBegin() > patience && now - queueMoved > patience) {
+                call.lost(); // a worker is loaded, and it takes a call at least once per response timeout
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+package byoc.endpoints;
+
+import org.pytorch.serve.util.ConfigManager;
+
+/**
+ * Every setting of the frontend, read once. What TorchServe reads for itself (addresses, queue, batch, limits of
+ * size) stays in its configuration; these are the facts it has no name for.
+ *
+ * @param model the start-up model that {@code /invocations} calls
+ * @param maxRequestBytes largest request body
+ * @param queueSize places in TorchServe's queue, for messages: TorchServe enforces it
+ * @param maxPendingBytes most bytes of bodies that wait for their answer; TorchServe copies a batch of them twice
+ *     on its way to the worker, hence by default a quarter of the heap
+ * @param maxPayloadMb {@code MaxPayloadInMB} of {@code /execution-parameters}
+ * @param maxConcurrentTransforms {@code MaxConcurrentTransforms} of {@code /execution-parameters}
+ * @param batchStrategy {@code BatchStrategy} of {@code /execution-parameters}
+ * @param drainSeconds how long a stop waits for calls in flight
+ * @param maxRestarts failed worker starts in a row after which the container gives up
+ * @param jsonLog whether an access line is a JSON object
+ */
+record Settings(
+        String model,
+        int maxRequestBytes,
+        int queueSize,
+        long maxPendingBytes,
+        int maxPayloadMb,
+        int maxConcurrentTransforms,
+        String batchStrategy,
+        int drainSeconds,
+        int maxRestarts,
+        boolean jsonLog) {
+
+    static Settings read(ConfigManager torchServe) {
+        return new Settings(
+                System.getProperty("byoc.model", "model"),
+                torchServe.getMaxRequestSize(),
+                number("byoc.queue-size", torchServe.getJobQueueSize()),
+                Runtime.getRuntime().maxMemory() / 4,
+                number("byoc.execution.max-payload-mb", 6),
+                number("byoc.execution.max-concurrent-transforms", 1),
+                System.getProperty("byoc.execution.strategy", "MULTI_RECORD"),
+                number("byoc.drain-seconds", 25),
+                number("byoc.max-restarts", 5),
+                "json".equals(System.getProperty("byoc.log-format", "text")));
+    }
+
+    private static int number(String name, int fallback) {
+        String text = System.getProperty(name);
+        if (text == null || text.isBlank()) {
+            return fallback;
+        }
+        try {
+            return Integer.parseInt(text.trim());
+        } catch (NumberFormatException error) {
+            throw new IllegalArgumentException(name + " must be a whole number, not \"" + text + "\"", error);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+package byoc.endpoints;
+
+import io.netty.buffer.Unpooled;
+import io.netty.handler.codec.http.DefaultFullHttpResponse;
+import io.netty.handler.codec.http.FullHttpResponse;
+import io.netty.handler.codec.http.HttpHeaderNames;
+import io.netty.handler.codec.http.HttpResponseStatus;
+import io.netty.handler.codec.http.HttpVersion;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * What a handler answered, split into what the caller gets and what was meant for this frontend. Headers that start
+ * with {@code x-byoc-} are the handler's notes to the metrics; those about the connection are the frontend's to set.
+ */
+final class WorkerReply {
+    private static final String INTERNAL_PREFIX = "x-byoc-";
+    private static final String RECORDS = INTERNAL_PREFIX + "records";
+    private static final String BAD_RECORDS = INTERNAL_PREFIX + "bad-records";
+    private static final String BATCH = INTERNAL_PREFIX + "batch";
+    private static final Set<String> NOT_THE_HANDLERS = Set.of(
+            "connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding",
+            "upgrade", "ts_stream_next");
+
+    private final FullHttpResponse response;
+    private double goodRecords;
+    private double badRecords;
+    private BatchReport batch;
+
+    /** Throws IllegalArgumentException for what no HTTP response can carry. */
+    WorkerReply(byte[] body, CharSequence contentType, int status, String phrase, Map<String, String> headers) {
+        response = new DefaultFullHttpResponse(HttpVersion.HTTP_1_1, status(status, phrase), Unpooled.wrappedBuffer(body));
+        if (contentType != null && contentType.length() > 0) {
+            response.headers().set(HttpHeaderNames.CONTENT_TYPE, clean(contentType.toString()));
+        }
+        headers.forEach(this::header);
+    }
+
+    private static HttpResponseStatus status(int code, String phrase) {
+        if (code < 200 || code > 599) {
+            throw new IllegalArgumentException(code + " is not a final HTTP status");
+        }
+        return phrase == null || phrase.isBlank()
+                ? HttpResponseStatus.valueOf(code)
+                : new HttpResponseStatus(code, clean(phrase));
+    }
+
+    private void header(String name, String value) {
+        String lower = name.toLowerCase(Locale.ROOT);
+        switch (lower) {
+            case RECORDS -> goodRecords = Math.max(0, BatchReport.number(value));
+            case BAD_RECORDS -> badRecords = Math.max(0, BatchReport.number(value));
+            case BATCH -> batch = BatchReport.parse(value);
+            default -> {
+                if (!lower.startsWith(INTERNAL_PREFIX) && !NOT_THE_HANDLERS.contains(lower)) {
+                    response.headers().set(name, clean(value));
+                }
+            }
+        }
+    }
+
+    /** Netty lets a folded line pass, which is a second header to some readers. */
+    private static String clean(String value) {
+        if (value.chars().anyMatch(character -> character < ' ' && character != '\t' || character == 0x7f)) {
+            throw new IllegalArgumentException("a control character in a header or reason phrase");
+        }
+        return value;
+    }
+
+    FullHttpResponse response() {
+        return response;
+    }
+
+    /** Passes the handler's notes on. */
+    void report(Metrics metrics, Exchange exchange) {
+        metrics.records(goodRecords, badRecords);
+        exchange.setRecords((long) (goodRecords + badRecords));
+        if (batch != null) {
+            metrics.batch(batch);
+        }
+    }
+}
