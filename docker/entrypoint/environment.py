@@ -1,0 +1,72 @@
+"""The environment of java and, through it, of the workers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from batch_handler.settings import TABLE, Settings
+
+FAILURE_FILE = "_BYOC_FAILURE_FILE"
+# TorchServe reads these by itself, past the configuration that was checked.
+UNWANTED = ("TS_CONFIG_FILE", "TS_MODEL_SERVER_HOME", "LOG_LOCATION", "METRICS_LOCATION", "SM_TELEMETRY_LOG")
+CACHES = {
+    "HF_HOME": "huggingface",
+    "TORCH_HOME": "torch",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+    "XDG_CACHE_HOME": "xdg",
+    "MPLCONFIGDIR": "matplotlib",
+    "NUMBA_CACHE_DIR": "numba",
+}
+FIXED = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+}
+THREAD_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def worker_environment(
+    environment: Mapping[str, str],
+    settings: Settings,
+    effective: Mapping[str, Any],
+    *,
+    library: Path,
+    work: Path,
+    pool_threads: int,
+) -> dict[str, str]:
+    """Everything a worker reads, under the first of its names, so that nobody has to resolve it again.
+
+    ``effective`` holds the values that follow from others (threads, limits) by their names in the settings table.
+    """
+    values = {name: effective.get(name, getattr(settings, name)) for name in TABLE}
+    canonical = {TABLE[name].variables[0]: as_text(value) for name, value in values.items() if value is not None}
+    inherited = {name: value for name, value in environment.items() if name not in UNWANTED}
+    caches = {variable: str(work / "cache" / folder) for variable, folder in CACHES.items()}
+    pools = dict.fromkeys(THREAD_POOLS, str(pool_threads))
+    # glibc gives every thread an arena of its own, up to eight per CPU; only the compute threads earn one.
+    arenas = {"MALLOC_ARENA_MAX": str(max(2, int(effective["threads"])))}
+    paths = {"PYTHONPATH": str(library), "TMPDIR": str(work / "tmp"), FAILURE_FILE: str(work / "failure")}
+    return inherited | _identity(environment, work) | caches | FIXED | pools | arenas | canonical | paths
+
+
+def as_text(value: Any) -> str:
+    """A setting's value as its variable would spell it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "-".join(str(part) for part in value)
+    return json.dumps(value) if isinstance(value, Mapping) else str(value)
+
+
+def _identity(environment: Mapping[str, str], work: Path) -> dict[str, str]:
+    """A home that can be written and a name, which libraries ask for and an arbitrary uid has not."""
+    home = environment.get("HOME", "")
+    usable = bool(home) and home != "/" and os.access(home, os.W_OK | os.X_OK)
+    return {"HOME": home if usable else str(work), "USER": environment.get("USER") or "byoc"}

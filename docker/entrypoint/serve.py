@@ -1,0 +1,83 @@
+"""The ``serve`` command: one start, and every reason not to start turned into one last line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+
+from batch_handler.artefact import ArtefactError
+from batch_handler.resources import available
+from batch_handler.settings import SettingError, Settings, flag, resolve, unknown_sagemaker_variables
+from entrypoint import home, privileges, properties
+from entrypoint.failure import BAD_ARTEFACT, BAD_SETTING, StartError
+from entrypoint.log import Log
+from entrypoint.process import Signals
+from entrypoint.start import Given, prepare, run
+from entrypoint.workdir import StartTurn, work_directory
+
+
+def serve(signals: Signals, hint: bool) -> int:
+    """Run the server until it is told to stop; the exit code. ``hint`` adds a command line to copy.
+
+    A request to stop that comes before java runs leaves as StopRequested.
+    """
+    began = time.monotonic()
+    log = Log()
+    try:
+        place = home.find()
+        baked = read_configuration(place)
+        settings = resolve(os.environ, None, baked)
+        log = Log(settings.log_format, settings.log_level)
+        check_environment(os.environ, log)
+        leave_root(settings, log)
+        turn = StartTurn()
+        with work_directory() as work:
+            given = Given(os.environ, baked, available(), place, work, log, began)
+            try:
+                prepared = prepare(given, settings.model_dir, settings.task, turn)
+                return run(given, prepared, signals, turn, hint)
+            finally:
+                turn.give()
+    except SettingError as error:
+        return _refuse(log, error, BAD_SETTING)
+    except ArtefactError as error:
+        return _refuse(log, error, BAD_ARTEFACT)
+    except StartError as error:
+        return _refuse(log, error, error.code)
+
+
+def read_configuration(place: home.Home) -> dict[str, str]:
+    """The config.properties of the installation."""
+    try:
+        return properties.read(place.configuration)
+    except OSError as error:
+        raise StartError(f"{place.configuration} cannot be read: {error.strerror}", BAD_SETTING) from None
+
+
+def check_environment(variables: Mapping[str, str], log: Log) -> None:
+    """What the settings table does not cover: variables nobody knows, and the one mode that this image has not.
+
+    Raises SettingError.
+    """
+    for name in unknown_sagemaker_variables(variables):
+        ignored = f"{name} is not a setting of this server: it is ignored"
+        log.warning(ignored)
+    for name in ("SAGEMAKER_MULTI_MODEL", "TS_DECODE_INPUT_REQUEST"):
+        try:
+            value = flag(variables.get(name, "").strip() or "false")
+        except KeyError:
+            raise SettingError(f"{name}={variables[name]!r} is not accepted: use true or false") from None
+        if value and name == "SAGEMAKER_MULTI_MODEL":
+            raise SettingError(f"{name}=true is not accepted: this image serves one model")
+
+
+def leave_root(settings: Settings, log: Log) -> None:
+    """Become the unprivileged user where that works; otherwise say why not."""
+    if notice := privileges.drop(settings.model_dir):
+        log.info(notice)
+
+
+def _refuse(log: Log, error: Exception, code: int) -> int:
+    log.error(str(error))
+    return code

@@ -1,0 +1,152 @@
+"""One start: everything that follows from settings, artefact and machine is decided and written; then java runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from batch_handler.artefact import detect
+from batch_handler.resources import Resources
+from batch_handler.settings import Settings, flag, resolve, response_limit_mb
+from entrypoint import diagnosis, environment, http, model, ports, process, properties, report, torchserve
+from entrypoint.capacity import capacity, heap_mb
+from entrypoint.home import Home
+from entrypoint.log import Log
+from entrypoint.supervise import Supervision
+from entrypoint.workdir import StartTurn
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a start begins with. ``began`` is time.monotonic() of the very beginning."""
+
+    environment: Mapping[str, str]
+    baked: Mapping[str, str]
+    resources: Resources
+    home: Home
+    work: Path
+    log: Log
+    began: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was decided; all files are written, and ``command`` can run."""
+
+    source: model.Source
+    launch: torchserve.Launch
+    effective: Mapping[str, Any]
+    variables: Mapping[str, str]
+    command: list[str]
+
+
+def prepare(given: Given, model_dir: Path, task: str | None, turn: StartTurn) -> Prepared:
+    """Look at the artefact, decide, write. Raises ArtefactError, SettingError, StartError."""
+    source = model.open_artefact(detect(model_dir, task), given.work)
+    settings = resolve(given.environment, source.config, given.baked)
+    for key in source.unusable_keys:
+        ignored = f"{key} in the artefact's {model.MODEL_CONFIG} is ignored: this TorchServe cannot do it"
+        given.log.warning(ignored)
+    if settings.safe_port_range is None:
+        turn.take()
+    ports.check_serving_port(settings)
+    launch = _decide(given, settings, source)
+    effective = _effective(settings, source, launch)
+    variables = environment.worker_environment(
+        given.environment,
+        settings,
+        effective | {"model_dir": launch.model_directory},
+        library=given.home.library,
+        work=given.work,
+        pool_threads=1 if source.ours else launch.capacity.threads,
+    )
+    return Prepared(source, launch, effective, variables, _write(given, source, launch))
+
+
+def run(given: Given, prepared: Prepared, signals: process.Signals, turn: StartTurn, hint: bool) -> int:
+    """Run java to its end, say why when that was not in order, leave no process behind; the exit code."""
+    launch, settings = prepared.launch, prepared.launch.settings
+
+    def on_ready() -> None:
+        torchserve.check_model(torchserve.model_keys(settings, launch.capacity), launch.ports.management)
+        _say_ready(given, prepared, hint)
+
+    known = _circumstances(given, prepared)
+    process.adopt_orphans()
+    signals.queue()
+    child = process.Child(prepared.command, prepared.variables, given.work)
+    limits = {"drain_s": torchserve.DRAIN_S, "startup_s": settings.startup_timeout}
+    try:
+        supervision = Supervision(child, signals, given.log, **limits)
+        ending = supervision.run(http.reachable_address(settings.bind_address), settings.port, turn.give, on_ready)
+    finally:
+        process.end_descendants()
+    if sentence := diagnosis.explain(ending, known):
+        given.log.error(sentence)
+    return ending.exit_code
+
+
+def _decide(given: Given, settings: Settings, source: model.Source) -> torchserve.Launch:
+    share = capacity(settings, given.resources, source.ours, source.size)
+    return torchserve.Launch(
+        settings=settings,
+        capacity=share,
+        ports=ports.choose(settings, share.max_workers),
+        home=given.home,
+        work=given.work,
+        response_mb=response_limit_mb(settings, given.resources.memory_bytes),
+        heap_mb=heap_mb(settings, given.resources),
+        decode=not source.ours and flag(given.environment.get("TS_DECODE_INPUT_REQUEST") or "false"),
+    )
+
+
+def _effective(settings: Settings, source: model.Source, launch: torchserve.Launch) -> dict[str, Any]:
+    """The settings whose values follow from others, by their names."""
+    return {
+        "task": source.task or settings.task,
+        "min_workers": launch.capacity.min_workers,
+        "max_workers": launch.capacity.max_workers,
+        "threads": launch.capacity.threads,
+        "response_timeout": settings.response_timeout_s,
+        "max_response_mb": launch.response_mb,
+    }
+
+
+def _write(given: Given, source: model.Source, launch: torchserve.Launch) -> list[str]:
+    """Everything below the work directory; the command line of java."""
+    for folder in ("tmp", "store", "cache"):
+        (given.work / folder).mkdir()
+    model.build(source, torchserve.model_keys(launch.settings, launch.capacity), launch.model_directory)
+    configuration = given.work / "config.properties"
+    configuration.write_text(properties.render(torchserve.properties(launch, given.baked)), "latin-1")
+    command = torchserve.command(launch, given.home.java(), configuration)
+    given.log.debug(" ".join(command))
+    given.log.debug(configuration.read_text("latin-1"))
+    return command
+
+
+def _circumstances(given: Given, prepared: Prepared) -> diagnosis.Circumstances:
+    return diagnosis.Circumstances(
+        failure_file=Path(prepared.variables[environment.FAILURE_FILE]),
+        handler=prepared.source.handler,
+        ours=prepared.source.ours,
+        python=given.home.python,
+        environment=prepared.variables,
+        model_directory=prepared.launch.model_directory,
+        memory_bytes=given.resources.memory_bytes,
+        heap_mb=prepared.launch.heap_mb,
+        oom_kills_before=diagnosis.oom_kills(),
+    )
+
+
+def _say_ready(given: Given, prepared: Prepared, hint: bool) -> None:
+    settings = prepared.launch.settings
+    shown = {**prepared.effective, "max_payload_mb": settings.request_limit_mb}
+    in_force = {"handler": prepared.source.handler, **report.settings_in_force(settings, shown)}
+    seconds = time.monotonic() - given.began
+    given.log.info(report.start_line(seconds, settings, given.resources, in_force), {"settings": in_force})
+    if hint:
+        print(report.example(settings), flush=True)

@@ -1,0 +1,170 @@
+"""What TorchServe reads: its config.properties, its command line, and the check that the model took its settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from batch_handler.settings import MIB, Settings
+from entrypoint import http, model
+from entrypoint.capacity import Capacity
+from entrypoint.failure import StartError
+from entrypoint.home import Home
+from entrypoint.ports import Ports
+
+MAIN_CLASS = "byoc.endpoints.Frontend"
+DRAIN_S = 25
+RETRY_WINDOW_S = 300
+# Read by the launcher or by us, or in the way of the one model that is loaded.
+NOT_PASSED_ON = (
+    *("batch_size", "max_batch_delay", "min_workers", "max_workers", "models", "model_snapshot"),
+    *("vmargs", "plugins_path", "default_service_handler"),
+)
+FIXED = {
+    "enable_envvars_config": "false",
+    "disable_token_authorization": "true",
+    "enable_model_api": "false",
+    "disable_system_metrics": "true",
+    "install_py_dep_per_model": "false",
+    "async_logging": "false",
+    # One model, from its directory: nothing is fetched from anywhere.
+    "allowed_urls": "file:///none",
+    "default_workers_per_model": "1",
+    # The handler finds its device by itself (BYOC_DEVICE); all that TorchServe can do is hand each worker one index.
+    "number_of_gpu": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """All that a start of TorchServe needs to know."""
+
+    settings: Settings
+    capacity: Capacity
+    ports: Ports
+    home: Home
+    work: Path
+    response_mb: int
+    heap_mb: int
+    decode: bool
+
+    @property
+    def model_directory(self) -> Path:
+        """The directory that TorchServe loads."""
+        return self.work / model.NAME
+
+
+def model_keys(settings: Settings, capacity: Capacity) -> dict[str, int]:
+    """TorchServe's keys for the model, as its YAML wants them and as ``GET /models`` gives them back."""
+    return {
+        "minWorkers": capacity.min_workers,
+        "maxWorkers": capacity.max_workers,
+        "batchSize": settings.batch_size,
+        "maxBatchDelay": settings.max_batch_delay,
+        "responseTimeout": settings.response_timeout_s,
+        "startupTimeout": settings.startup_timeout,
+        # A worker that dies is started again within this window, which must hold more than one slow load.
+        "maxRetryTimeoutInSec": max(RETRY_WINDOW_S, 2 * settings.startup_timeout),
+    }
+
+
+def properties(launch: Launch, baked: Mapping[str, str]) -> dict[str, str]:
+    """The baked file with everything that settings, machine and work directory decide."""
+    settings, ports = launch.settings, launch.ports
+    kept = {key: value for key, value in baked.items() if key not in NOT_PASSED_ON}
+    decided = {
+        "inference_address": f"http://{settings.bind_address}:{settings.port}",
+        "management_address": f"http://{http.LOOPBACK}:{ports.management}",
+        "metrics_address": f"http://{http.LOOPBACK}:{ports.metrics}",
+        "grpc_inference_address": http.LOOPBACK,
+        "grpc_inference_port": str(ports.grpc_inference),
+        "grpc_management_address": http.LOOPBACK,
+        "grpc_management_port": str(ports.grpc_management),
+        "initial_worker_port": str(ports.first_worker),
+        "job_queue_size": str(settings.queue_size),
+        "max_request_size": str(settings.request_limit_mb * MIB),
+        "max_response_size": str(launch.response_mb * MIB),
+        "default_response_timeout": str(settings.response_timeout_s),
+        "default_startup_timeout": str(settings.startup_timeout),
+        "decode_input_request": str(launch.decode).lower(),
+        "metrics_config": str(launch.home.metrics),
+        "model_store": str(launch.work / "store"),
+        "workflow_store": str(launch.work / "store"),
+        "load_models": f"{model.NAME}={launch.model_directory}",
+    }
+    return kept | FIXED | decided
+
+
+def command(launch: Launch, java: Path, configuration: Path) -> list[str]:
+    """The command line of java. Raises StartError when a part of the installation is missing."""
+    settings, home = launch.settings, launch.home
+    system_properties = {
+        "java.io.tmpdir": launch.work / "tmp",
+        "java.library.path": home.native,
+        # TorchServe sends each batch through the common pool, which otherwise may start a thread for every one.
+        "java.util.concurrent.ForkJoinPool.common.parallelism": 2,
+        "model_server_home": home.torchserve(),
+        "log4j2.configurationFile": home.log_configuration,
+        "log4j2.disableJmx": "true",
+        # Chunks of 1 MiB instead of 16: large bodies then come and go by themselves instead of growing the pool.
+        "io.netty.allocator.maxOrder": 7,
+        "io.grpc.netty.shaded.io.netty.allocator.maxOrder": 3,
+        "byoc.model": model.NAME,
+        "byoc.execution.max-payload-mb": settings.transform_payload_mb,
+        "byoc.execution.max-concurrent-transforms": settings.concurrent_transforms,
+        "byoc.execution.strategy": settings.batch_strategy,
+        "byoc.drain-seconds": DRAIN_S,
+        "byoc.max-restarts": settings.max_restarts,
+        "byoc.queue-size": settings.queue_size,
+        "byoc.log-format": settings.log_format,
+        "byoc.log-level": settings.log_level,
+        "byoc.torchserve-log-level": "INFO" if settings.log_level == "DEBUG" else "WARN",
+    }
+    return [
+        str(java),
+        *virtual_machine(launch.heap_mb),
+        *(f"-D{name}={value}" for name, value in system_properties.items()),
+        *("-cp", ":".join(str(path) for path in home.class_path())),
+        MAIN_CLASS,
+        *("--python", str(home.python)),
+        *("--ts-config-file", str(configuration)),
+        "--no-config-snapshot",
+    ]
+
+
+def virtual_machine(heap_mb: int) -> list[str]:
+    """A small, quick JVM: it moves bytes and waits; the CPUs and the memory are the model's."""
+    return [
+        f"-Xmx{heap_mb}m",
+        f"-XX:MaxDirectMemorySize={heap_mb}m",
+        "-XX:MaxMetaspaceSize=96m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        "-XX:+ExitOnOutOfMemoryError",
+    ]
+
+
+def check_model(expected: Mapping[str, int], management_port: int) -> None:
+    """Raises StartError when TorchServe runs the model with anything else than the settings say."""
+    actual = describe(management_port)
+    differing = [key for key, value in expected.items() if actual.get(key) != value]
+    if differing:
+        shown = ", ".join(f"{key} {actual.get(key)!r} instead of {expected[key]!r}" for key in differing)
+        raise StartError(f"TorchServe did not take the model's settings: {shown}")
+
+
+def describe(management_port: int) -> Mapping[str, Any]:
+    """``GET /models/model``: an array with one entry per version."""
+    path = f"/models/{model.NAME}"
+    try:
+        status, body = http.get(http.LOOPBACK, management_port, path, 5.0)
+        described = json.loads(body)[0] if status == 200 else None
+    except (OSError, ValueError, LookupError) as error:
+        raise StartError(f"TorchServe does not describe the model that it loaded: {error}") from None
+    if not isinstance(described, dict):
+        raise StartError(f"TorchServe does not describe the model that it loaded: GET {path} answers {status}")
+    return described
