@@ -1,0 +1,60 @@
+# What a user does, one target each; docker/setup.sh holds what takes more than a line.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help serve model image image-gpu test test-all lint lock clean
+
+MODEL ?=
+PORT ?= 8080
+DOCKER_BUILD_FLAGS ?=
+PIP_CONF ?=
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+export PORT DOCKER_BUILD_FLAGS PIP_CONF TORCH_INDEX
+
+locks := docker/requirements
+setup := docker/setup.sh
+
+help:
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+serve: build/.home $(if $(MODEL),,build/.model) ## serve MODEL= (a directory, .mar or .tar.gz; default: the embedded encoder) on PORT=8080
+	@$(setup) serve '$(MODEL)'
+
+model: .venv/.server ## write ./model, what SageMaker puts into /opt/ml/model, from the embedded encoder
+	@[ -e model ] && echo "./model exists and stays as it is" || .venv/bin/python scripts/package_model.py --formats directory
+
+image: ## build torchserve-byoc:cpu (DOCKER_BUILD_FLAGS=, PIP_CONF= a pip configuration for the build)
+	@$(setup) image cpu
+
+image-gpu: ## build torchserve-byoc:gpu
+	@$(setup) image gpu
+
+test: lint build/.home build/.model ## lint, types, unit, server and (with a Docker engine) container tests
+	@$(setup) test
+
+test-all: test ## test, and whatever takes longer
+
+lint: .venv/.tests ## ruff, mypy, hadolint, shellcheck
+	@$(setup) lint
+
+lock: .venv/.tests ## renew the hash-locked requirements
+	@$(setup) lock
+
+clean: ## remove what make made, the fetched torch wheel included
+	rm -rf build .venv model model.mar model.tar.gz docker/wheels/*.whl
+
+.venv/.server: $(locks)/build.txt $(locks)/cpu.txt $(locks)/model.txt docker/install.sh
+	@$(setup) venv
+	@touch $@
+
+.venv/.tests: .venv/.server tests/requirements.txt
+	@$(setup) tests
+	@touch $@
+
+build/.home: .venv/.server docker/endpoints/build.sh $(shell find docker/endpoints/src -type f)
+	@$(setup) home
+	@touch $@
+
+build/.model: .venv/.server
+	@.venv/bin/python scripts/package_model.py --formats directory --output build --overwrite
+	@touch $@

