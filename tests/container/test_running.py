@@ -1,0 +1,95 @@
+"""The image under the conditions that users run it in: other users, no root file system, no network, little memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.container.conftest import Container
+
+HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+CONDITIONS = {
+    "as root": (),
+    "as any user": ("--user", "12345:0"),
+    "read-only": ("--read-only", "--tmpfs", "/tmp"),
+    "hardened": HARDENED,
+    "hardened, any user, small": (*HARDENED, "--user", "12345:12345", "--memory", "1500m", "--cpus", "1"),
+}
+ASK_INSIDE = """
+import json, urllib.request
+request = urllib.request.Request("http://127.0.0.1:8080/invocations", json.dumps({"inputs": "a quiet kettle"}).encode(),
+                                 {"Content-Type": "application/json"})
+print(urllib.request.urlopen(request, timeout=30).read().decode())
+"""
+
+
+@pytest.fixture(scope="module")
+def expected(encoder: Path) -> list[float]:
+    """The answer of an ordinary container."""
+    with Container(encoder) as container:
+        vector: list[float] = container.invoke({"inputs": "a quiet kettle"}).json()
+        return vector
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_the_answer_is_the_same(encoder: Path, expected: list[float], condition: str) -> None:
+    with Container(encoder, options=CONDITIONS[condition]) as container:
+        answer = container.invoke({"inputs": "a quiet kettle"})
+        assert answer.status_code == 200
+        assert answer.json() == pytest.approx(expected, abs=1e-5)
+        assert container.http.get("/models").status_code == 404
+
+
+def test_it_serves_without_any_network(encoder: Path, expected: list[float]) -> None:
+    with Container(encoder, options=("--network", "none", "--read-only", "--tmpfs", "/tmp")) as container:
+        assert json.loads(container.python(ASK_INSIDE)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_server_gives_up_root_when_it_may(encoder: Path) -> None:
+    with Container(encoder) as container:
+        owners = container.python(
+            "import pathlib, os\n"
+            "for p in pathlib.Path('/proc').glob('[0-9]*/cmdline'):\n"
+            "    try: c = p.read_bytes()\n"
+            "    except OSError: continue\n"
+            "    if b'model_service_worker' in c or b'byoc.endpoints.Frontend' in c: print(os.stat(p.parent).st_uid)\n"
+        )
+        assert set(owners.split()) == {"10001"}
+
+
+def test_only_the_serving_port_is_open_to_others(encoder: Path) -> None:
+    with Container(encoder) as container:
+        listening = re.findall(
+            r"^\s*\d+: (\S+):([0-9A-F]{4}) \S+ 0A", container.execute("cat", "/proc/net/tcp", "/proc/net/tcp6"), re.M
+        )
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert {int(port, 16) for address, port in listening if address not in loopback} == {8080}
+
+
+@pytest.mark.parametrize(("cpus", "threads"), [("1", 1), ("2", 2)])
+def test_workers_and_threads_follow_the_cgroup(encoder: Path, cpus: str, threads: int) -> None:
+    with Container(encoder, options=("--cpus", cpus, "--memory", "1500m")) as container:
+        start = container.logs()
+    assert f"threads={threads}" in start
+    assert "max_workers=1" in start
+    assert f"{cpus} CPUs, 1,500 MiB" in start
+
+
+def test_settings_override_what_follows_from_the_cgroup(encoder: Path) -> None:
+    settings = {"SAGEMAKER_TS_MIN_WORKERS": "2", "SAGEMAKER_TS_MAX_WORKERS": "2", "SAGEMAKER_TS_BATCH_SIZE": "7"}
+    with Container(encoder, settings) as container:
+        start = container.logs()
+    assert "max_workers=2 (SAGEMAKER_TS_MAX_WORKERS)" in start
+    assert "batch_size=7 (SAGEMAKER_TS_BATCH_SIZE)" in start
+
+
+def test_docker_sees_it_healthy(encoder: Path) -> None:
+    with Container(encoder, options=("--health-interval", "1s")) as container:
+        deadline = 30
+        while deadline and container.state()["Health"]["Status"] != "healthy":
+            container.python("import time; time.sleep(1)")
+            deadline -= 1
+        assert container.state()["Health"]["Status"] == "healthy"

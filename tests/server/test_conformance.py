@@ -1,0 +1,31 @@
+"""The conformance cases against a real server, one test a case and one server start a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.running import RunningServer, conformance_cases, conformance_settings, conformance_verdicts
+
+GROUPS = ("default", "batch4", "limits", "batch-transform")
+
+
+@pytest.fixture(scope="module")
+def verdict(encoder: Path) -> Iterator[Callable[[str, str], str]]:
+    """Runs a group at its first case and remembers the report."""
+
+    @cache
+    def report(group: str) -> dict[str, str]:
+        with RunningServer(encoder, conformance_settings(group)) as server:
+            return conformance_verdicts(server.base_url, group)
+
+    yield lambda group, case: report(group)[case]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("group", "case"), [(group, case) for group in GROUPS for case in conformance_cases(group)])
+def test_the_server_answers_as_the_case_allows(verdict: Callable[[str, str], str], group: str, case: str) -> None:
+    assert verdict(group, case).startswith("PASS")

@@ -1,0 +1,185 @@
+"""text/csv by RFC 4180: rows keep their places, quotes are honoured, nothing is guessed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from typing import Any
+
+import numpy
+import orjson
+import pytest
+
+from batch_handler.errors import ServiceError, invalid_record
+from batch_handler.formats.csv import read, write
+from batch_handler.formats.json import read as read_json
+from batch_handler.formats.options import Layout, ReadOptions
+from batch_handler.request import Payload, Record
+
+TEXT = Layout(columns=lambda result: [result], line=str)
+CELLS = Layout(columns=lambda result: result, line=str)
+ROWS = 100_000
+
+
+def shown(payload: Payload) -> list[Any]:
+    return [(record.number, record.inputs) if isinstance(record, Record) else record.record for record in payload.records]
+
+
+def texts(body: bytes, **options: Any) -> list[Any]:
+    return shown(read(body, ReadOptions(**options)))
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"a\nb\n", [(1, "a"), (2, "b")]),
+        (b"a\r\nb", [(1, "a"), (2, "b")]),
+        (b'"a, b"\n', [(1, "a, b")]),
+        (b'"say ""hello"""\n', [(1, 'say "hello"')]),
+        (b'""\n"x"', [(1, ""), (2, "x")]),
+        (b'"two\nlines"\nnext', [(1, "two\nlines"), (3, "next")]),
+        (b'"two\r\nlines"\r\nnext\r\n', [(1, "two\r\nlines"), (3, "next")]),
+        (b'"a\n\n\nb"\nc', [(1, "a\n\n\nb"), (5, "c")]),
+        (b"\xef\xbb\xbfa\nb", [(1, "a"), (2, "b")]),
+        ("ä\u2028ö\n日本".encode(), [(1, "ä\u2028ö"), (2, "日本")]),
+        (b'5\n1e9\n" 7"', [(1, "5"), (2, "1e9"), (3, " 7")]),
+        (b'6" pipe\n', [(1, '6" pipe')]),
+        (b"\n\na\n \nb\n", [(3, "a"), (5, "b")]),
+    ],
+)
+def test_rows_are_read_as_the_standard_says(body: bytes, expected: list[Any]) -> None:
+    assert texts(body) == expected
+
+
+@pytest.mark.parametrize("bad", [b"a,b", b'"a","b"', b'"a"b', b'"a" ', b"\xff\xfe", b'"a\xff"'])
+def test_a_bad_row_keeps_its_place_and_spares_its_neighbours(bad: bytes) -> None:
+    assert texts(b"one\n" + bad + b"\nthree") == [(1, "one"), 2, (3, "three")]
+
+
+def test_an_unterminated_quote_does_not_swallow_the_rows_below_it() -> None:
+    assert texts(b'one\n"open\nthree\nfour\n"five, quoted"\nsix') == [(1, "one"), 2, (3, "three"), (4, "four"), (5, "five, quoted"), (6, "six")]
+    assert texts(b'one\n"open') == [(1, "one"), 2]
+
+
+def test_a_row_that_is_not_utf8_inside_an_open_quote_costs_what_is_broken_and_no_more() -> None:
+    assert texts(b'"open\nfine\n\xff\n"last"') == [1, (2, "fine"), 3, (4, "last")]
+
+
+def test_blank_rows_of_a_job_are_records_with_their_error() -> None:
+    assert texts(b'a\n\n"x\n\ny"\n \n', blank_lines_count=True) == [(1, "a"), 2, (3, "x\n\ny"), 6]
+
+
+def test_a_body_of_blank_rows_is_refused() -> None:
+    with pytest.raises(ServiceError) as caught:
+        texts(b"\n\n")
+    assert caught.value.status == 400
+
+
+def test_with_a_header_rows_are_objects_and_other_columns_come_back() -> None:
+    payload = read(b'id,inputs\n1,"a, b"\n2,c\n', ReadOptions(csv_header=True))
+    assert shown(payload) == [(2, "a, b"), (3, "c")]
+    assert write(payload, ["x", "y"], TEXT) == b"1,x\n2,y"
+
+
+def test_with_a_header_fields_name_the_input_column() -> None:
+    payload = read(b"sentence\nhello\n", ReadOptions(csv_header=True, fields={"sentence": "inputs"}))
+    assert shown(payload) == [(2, "hello")]
+
+
+def test_with_a_header_a_row_of_another_width_is_a_bad_row() -> None:
+    payload = read(b"id,inputs\n1,a\n2\n3,c,d\n4,e", ReadOptions(csv_header=True))
+    assert shown(payload) == [(2, "a"), 3, 4, (5, "e")]
+
+
+@pytest.mark.parametrize("body", [b"a,a\n1,2", b'"open\n1', b"inputs\n", b"\n\n"])
+def test_a_header_that_cannot_be_used_refuses_the_body(body: bytes) -> None:
+    with pytest.raises(ServiceError) as caught:
+        read(body, ReadOptions(csv_header=True))
+    assert caught.value.status == 400
+
+
+def test_a_bad_header_is_named_by_its_own_line() -> None:
+    with pytest.raises(ServiceError) as caught:
+        read(b'\n\n"open\n1', ReadOptions(csv_header=True))
+    assert caught.value.record == 3
+
+
+def test_without_a_header_the_first_row_is_a_record() -> None:
+    assert texts(b"text\nhello")[0] == (1, "text")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        b"plain text",
+        b'"quoted, text"',
+        b'"open',
+        b'a","b',
+        b'"a""',
+        b'""a',
+        b'","',
+        b'"',
+        b'x,"',
+        b'"\xff',
+        b'a","\xff',
+    ],
+)
+def test_a_hundred_thousand_rows_take_linear_time(row: bytes) -> None:
+    started = time.perf_counter()
+    payload = read((row + b"\n") * ROWS, ReadOptions())
+    assert time.perf_counter() - started < 8
+    assert 0 < len(payload.records) <= ROWS
+
+
+def test_a_late_fault_under_many_open_quotes_takes_linear_time() -> None:
+    started = time.perf_counter()
+    payload = read(b'a","b\n' * ROWS + b'c"d\n', ReadOptions())
+    assert time.perf_counter() - started < 8
+    assert len(payload.records) == ROWS + 1
+
+
+def test_vectors_are_rows_of_numbers_and_holes_where_there_is_none() -> None:
+    payload = read(b"a\nb", ReadOptions())
+    body = write(payload, [numpy.array([1.5, -2], numpy.float32), numpy.array([numpy.nan, 0.25], numpy.float32)], CELLS)
+    assert body == b"1.5,-2.0\n,0.25"
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), float("-inf")])
+def test_no_cell_holds_nan(score: float) -> None:
+    assert write(read(b"a", ReadOptions()), [["label", score]], CELLS) == b"label,"
+
+
+def test_every_record_is_one_physical_row_whatever_its_text_holds() -> None:
+    payload = read(b"a\nb\nc\nd", ReadOptions())
+    body = write(payload, ["one\ntwo\r\nthree", 'say "x", y', "", invalid_record("bad, row", 4)], TEXT)
+    lines = body.split(b"\n")
+    assert len(lines) == 4
+    rows = list(csv.reader(io.StringIO(body.decode())))
+    assert rows[0] == ["one two  three"]
+    assert rows[1] == ['say "x", y']
+    assert rows[2] == [""]
+    assert orjson.loads(rows[3][0]) == {"error": {"type": "InvalidRecord", "message": "bad, row", "record": 4}}
+
+
+def test_lone_carriage_returns_do_not_break_a_row() -> None:
+    assert write(read(b"a", ReadOptions()), ["x\ry"], TEXT) == b"x y"
+
+
+def test_records_with_uneven_keys_make_no_csv() -> None:
+    payload = read_json(b'[{"inputs": "a", "id": 1}, {"inputs": "b"}]', ReadOptions())
+    with pytest.raises(ServiceError) as caught:
+        write(payload, ["x", "y"], TEXT)
+    assert caught.value.status == 406
+
+
+def test_a_key_that_holds_a_list_makes_no_csv() -> None:
+    payload = read_json(b'{"inputs": "a", "id": [1]}', ReadOptions())
+    with pytest.raises(ServiceError) as caught:
+        write(payload, ["x"], TEXT)
+    assert caught.value.status == 406
+
+
+def test_nested_lists_are_as_many_rows_as_records() -> None:
+    payload = read_json(b'[["a", "b"], {"inputs": ["c"]}]', ReadOptions())
+    assert write(payload, ["x", "y", "z"], TEXT) == b"x\ny\nz"

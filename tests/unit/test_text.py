@@ -1,0 +1,48 @@
+"""text/plain: a line in, a line out."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from batch_handler.errors import ServiceError, invalid_record
+from batch_handler.formats.options import Layout, ReadOptions
+from batch_handler.formats.text import read, write
+from batch_handler.request import Record
+
+LAYOUT = Layout(columns=lambda result: [result], line=str)
+
+
+def test_each_line_is_a_record_and_blank_ones_are_skipped_at_an_endpoint() -> None:
+    records = read(b"one, \"two\"\r\n\n  three\xc2\xa0\n", ReadOptions()).records
+    assert [(record.number, record.inputs) for record in records if isinstance(record, Record)] == [
+        (1, 'one, "two"'),
+        (3, "  three\u00a0"),
+    ]
+
+
+def test_a_line_that_is_not_utf8_costs_only_itself() -> None:
+    records = read(b"a\n\xff\nc", ReadOptions()).records
+    assert [isinstance(record, ServiceError) for record in records] == [False, True, False]
+    assert isinstance(records[1], ServiceError)
+    assert records[1].record == 2
+
+
+def test_blank_lines_of_a_job_are_errors_in_their_places() -> None:
+    records = read(b"a\n\nc\n", ReadOptions(blank_lines_count=True)).records
+    assert [isinstance(record, ServiceError) for record in records] == [False, True, False]
+
+
+@pytest.mark.parametrize("body", [b"\n", b" \n\t\n", b"\xef\xbb\xbf"])
+def test_a_body_without_text_is_refused(body: bytes) -> None:
+    with pytest.raises(ServiceError):
+        read(body, ReadOptions())
+
+
+def test_a_result_of_several_lines_is_written_on_one() -> None:
+    payload = read(b"a\nb\nc", ReadOptions())
+    body = write(payload, ["x\ny\r\nz", invalid_record("bad", 2), "last"], LAYOUT)
+    lines = body.split(b"\n")
+    assert lines[0] == b"x y z"
+    assert orjson.loads(lines[1])["error"]["record"] == 2
+    assert lines[2:] == [b"last"]
