@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -181,6 +181,23 @@ def descendants(root: int) -> list[tuple[int, str]]:
             break
         below = grown
     return [(pid, command_line(pid)) for pid in sorted(below - {root})]
+
+
+def listening_ports(processes: Collection[int]) -> set[int]:
+    """The TCP ports on which any of these processes listens, from /proc."""
+    sockets = set()
+    for pid in processes:
+        for link in Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                sockets.add(os.readlink(link))
+            except OSError:
+                continue
+    ports = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for words in (line.split() for line in Path(table).read_text().splitlines()[1:]):
+            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                ports.add(int(words[1].rpartition(":")[2], 16))
+    return ports
 
 
 def command_line(pid: int) -> str:

@@ -3,7 +3,7 @@
 #
 #   build.sh MODEL_SERVER_JAR OUTPUT_DIR
 #
-# OUTPUT_DIR/byoc-endpoints.jar   goes on the class path after model-server.jar
+# OUTPUT_DIR/byoc-endpoints.jar   goes on the class path before model-server.jar
 # OUTPUT_DIR/native/              goes into -Djava.library.path
 #
 # The native library must be a file of the image: Netty otherwise unpacks it into the temporary directory,
@@ -24,8 +24,12 @@ trap 'rm -rf "$classes"' EXIT
 find "$sources" -name '*.java' -print0 | sort -z |
     xargs -0 javac --release 17 -proc:none -Xlint:all -Werror -encoding UTF-8 \
         -cp "$model_server_jar" -d "$classes"
+# log4j's class for Java 9 and later: model-server.jar holds it, but does not declare itself multi-release, and the one
+# for Java 8 warns at every start.
+newer=META-INF/versions/9
+(cd "$classes" && jar --extract --file "$model_server_jar" "$newer/org/apache/logging/log4j/util/StackLocator.class")
 # A fixed date keeps two builds of the same sources identical.
-jar --create --file "$output/byoc-endpoints.jar" --date=2024-01-01T00:00:00Z -C "$classes" byoc
+jar --create --file "$output/byoc-endpoints.jar" --date=2024-01-01T00:00:00Z -C "$classes" byoc -C "$classes/$newer" org
 
 case "$(uname -m)" in
     x86_64) cpu=x86_64 ;;

@@ -65,7 +65,7 @@ class Home:
         ours = self.library / "byoc-endpoints.jar"
         if not ours.exists():
             raise StartError(f"{ours} is missing: build the frontend first")
-        return [self.torchserve() / "ts" / "frontend" / "model-server.jar", ours]
+        return [ours, self.torchserve() / "ts" / "frontend" / "model-server.jar"]
 
 
 def find() -> Home:

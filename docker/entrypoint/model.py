@@ -13,13 +13,12 @@ from typing import Any
 
 import yaml
 
-from batch_handler.artefact import HANDLER, Artefact, ArtefactError, Kind, check_hugging_face, default_task
+from batch_handler.artefact import HANDLER, PACKAGED_HANDLER, Artefact, ArtefactError, Kind, check_hugging_face, default_task
 from entrypoint import archive
 
 NAME = "model"
 VERSION = "1.0"
 MODEL_CONFIG = "model-config.yaml"
-PACKAGED_HANDLER = "byoc_handler.py"
 # Our archives carry their own copy of the handler so that they run elsewhere too; here the image's is used.
 PACKAGED_CODE = ("batch_handler", PACKAGED_HANDLER)
 REPLACED = ("MAR-INF", MODEL_CONFIG)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from batch_handler.settings import Settings
 from entrypoint.failure import BAD_SETTING, StartError
 from entrypoint.http import LOOPBACK
 
-DEFAULTS = (8081, 8082, 7070, 7071)
+MANAGEMENT = 8081
 FIRST_WORKER = 9000
 LAST_PORT = 65_534
-SINGLE = "management, metrics, 2 for gRPC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +21,6 @@ class Ports:
     """``first_worker`` begins a row of one port per worker; with Unix sockets they are only numbers."""
 
     management: int
-    metrics: int
-    grpc_inference: int
-    grpc_management: int
     first_worker: int
 
 
@@ -35,24 +31,21 @@ def choose(settings: Settings, workers: int, is_free: Callable[[int], bool] | No
     """
     check = is_free or (lambda port: bind_problem(LOOPBACK, port) is None)
     if settings.safe_port_range is None:
-        singles: list[int] = []
-        for port in DEFAULTS:
-            taken = {settings.port, *singles, *(set(DEFAULTS) - {port})}
-            singles.append(next(_free_from(port, check, taken), port))
-        row = _row(_free_from(FIRST_WORKER, check, {settings.port, *singles}), workers)
-        return _ports(singles, row or FIRST_WORKER)
+        management = next(_free_from(MANAGEMENT, check, {settings.port}), MANAGEMENT)
+        row = _row(_free_from(FIRST_WORKER, check, {settings.port, management}), workers)
+        return Ports(management, row or FIRST_WORKER)
     low, high = settings.safe_port_range
     usable = [port for port in range(low, high + 1) if port != settings.port and check(port)]
     first_worker = _row(usable, workers)
     rest = [port for port in usable if first_worker and not first_worker <= port < first_worker + workers]
-    if first_worker is None or len(rest) < len(DEFAULTS):
-        needed = len(DEFAULTS) + workers
+    if first_worker is None or not rest:
+        needed = 1 + workers
         raise StartError(
             f"SAGEMAKER_SAFE_PORT_RANGE={low}-{high} has {len(usable)} usable ports, but {needed} are needed "
-            f"({SINGLE}, {workers} in a row for the workers): use a range of at least {needed} beside the serving port",
+            f"(management, {workers} in a row for the workers): use a range of at least {needed} beside the serving port",
             BAD_SETTING,
         )
-    return _ports(rest, first_worker)
+    return Ports(rest[0], first_worker)
 
 
 def check_serving_port(settings: Settings) -> None:
@@ -80,11 +73,6 @@ def bind_problem(address: str, port: int) -> int | None:
         except OSError as error:
             return error.errno or errno.EADDRNOTAVAIL
     return None
-
-
-def _ports(singles: Sequence[int], first_worker: int) -> Ports:
-    management, metrics, grpc_inference, grpc_management = singles[: len(DEFAULTS)]
-    return Ports(management, metrics, grpc_inference, grpc_management, first_worker)
 
 
 def _free_from(start: int, check: Callable[[int], bool], taken: set[int]) -> Iterator[int]:

@@ -16,7 +16,8 @@ PROBE_EVERY_S = 0.05
 PROBE_TIMEOUT_S = 2.0
 # java's own exit code when SIGTERM ends it before its drain exists.
 TERMINATED = 128 + signal.SIGTERM
-GRACE_S = 5.0
+# With 25 s of drain the end comes before the platform's own SIGKILL, 30 s after SIGTERM.
+GRACE_S = 4.0
 STARTUP_GRACE_S = 30.0
 
 

@@ -28,6 +28,7 @@ FIXED = {
     "disable_token_authorization": "true",
     "enable_model_api": "false",
     "disable_system_metrics": "true",
+    "enable_metrics_api": "false",
     "install_py_dep_per_model": "false",
     "async_logging": "false",
     # One model, from its directory: nothing is fetched from anywhere.
@@ -78,11 +79,6 @@ def properties(launch: Launch, baked: Mapping[str, str]) -> dict[str, str]:
     decided = {
         "inference_address": f"http://{settings.bind_address}:{settings.port}",
         "management_address": f"http://{http.LOOPBACK}:{ports.management}",
-        "metrics_address": f"http://{http.LOOPBACK}:{ports.metrics}",
-        "grpc_inference_address": http.LOOPBACK,
-        "grpc_inference_port": str(ports.grpc_inference),
-        "grpc_management_address": http.LOOPBACK,
-        "grpc_management_port": str(ports.grpc_management),
         "initial_worker_port": str(ports.first_worker),
         "job_queue_size": str(settings.queue_size),
         "max_request_size": str(settings.request_limit_mb * MIB),

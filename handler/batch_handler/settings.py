@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ def words(text: str) -> str:
     return text.strip()
 
 
-_PORT = whole(1, 65_535)
+_PORT = whole(1, 65_534)  # TorchServe refuses the last one
 
 TABLE: dict[str, Setting] = {
     "model_dir": Setting(
@@ -121,7 +121,7 @@ TABLE: dict[str, Setting] = {
         Path("/opt/ml/model"),
     ),
     "bind_address": Setting(("BYOC_BIND_ADDRESS",), words, "an IP address to listen on", "0.0.0.0"),
-    "port": Setting(("SAGEMAKER_BIND_TO_PORT",), _PORT, "a port from 1 to 65535", 8080),
+    "port": Setting(("SAGEMAKER_BIND_TO_PORT",), _PORT, "a port from 1 to 65534", 8080),
     "safe_port_range": Setting(
         ("SAGEMAKER_SAFE_PORT_RANGE",), port_range, "two ports as low-high, both included, such as 9000-9999"
     ),
@@ -185,7 +185,7 @@ TABLE: dict[str, Setting] = {
         whole(1, 1_000_000),
         "a whole number of requests from 1 to 1000000",
         1_000,
-        None,
+        "jobQueueSize",
         "job_queue_size",
     ),
     "max_payload_mb": Setting(
@@ -340,8 +340,14 @@ def reject_unknown(environment: Mapping[str, str]) -> None:
     for variable in environment:
         if variable.startswith(OUR_PREFIX) and variable not in known:
             ours = sorted(name for name in known if name.startswith(OUR_PREFIX))
-            nearest = difflib.get_close_matches(variable, ours, 1, 0.0)[0]
+            nearest = _nearest(variable, known)
             raise SettingError(f"{variable} is not a setting: did you mean {nearest}? The settings are {', '.join(ours)}")
+
+
+def _nearest(variable: str, known: Collection[str]) -> str:
+    """The known name that reads most like an unknown one, whatever its prefix."""
+    stems = {name.removeprefix(OUR_PREFIX).removeprefix(SAGEMAKER_TS_PREFIX): name for name in sorted(known)}
+    return stems[difflib.get_close_matches(variable.removeprefix(OUR_PREFIX), stems, 1, 0.0)[0]]
 
 
 def unknown_sagemaker_variables(environment: Mapping[str, str]) -> list[str]:

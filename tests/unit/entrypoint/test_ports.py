@@ -14,15 +14,14 @@ def free(_port: int) -> bool:
 
 
 def test_without_a_range_the_usual_ports_are_taken() -> None:
-    assert choose(resolve({}), 1, free) == Ports(8081, 8082, 7070, 7071, 9000)
+    assert choose(resolve({}), 1, free) == Ports(8081, 9000)
 
 
 @pytest.mark.parametrize(
     ("serving", "expected"),
     [
-        ("8081", Ports(8083, 8082, 7070, 7071, 9000)),
-        ("7070", Ports(8081, 8082, 7072, 7071, 9000)),
-        ("9001", Ports(8081, 8082, 7070, 7071, 9002)),
+        ("8081", Ports(8082, 9000)),
+        ("9001", Ports(8081, 9002)),
     ],
 )
 def test_the_serving_port_is_never_taken_twice(serving: str, expected: Ports) -> None:
@@ -31,28 +30,26 @@ def test_the_serving_port_is_never_taken_twice(serving: str, expected: Ports) ->
 
 def test_busy_ports_are_passed_over() -> None:
     busy = {8081, 8082, 8083, 9001}
-    assert choose(resolve({}), 2, lambda port: port not in busy) == Ports(8084, 8085, 7070, 7071, 9002)
+    assert choose(resolve({}), 2, lambda port: port not in busy) == Ports(8084, 9002)
 
 
 def test_a_range_is_never_left() -> None:
-    settings = resolve({"SAGEMAKER_SAFE_PORT_RANGE": "9100-9106", "SAGEMAKER_BIND_TO_PORT": "9102"})
+    settings = resolve({"SAGEMAKER_SAFE_PORT_RANGE": "9100-9103", "SAGEMAKER_BIND_TO_PORT": "9102"})
     chosen = choose(settings, 2, free)
-    singles = {chosen.management, chosen.metrics, chosen.grpc_inference, chosen.grpc_management}
     workers = {chosen.first_worker, chosen.first_worker + 1}
-    assert len(singles) == 4
-    assert not singles & workers
-    assert singles | workers == {9100, 9101, 9103, 9104, 9105, 9106}
+    assert workers == {9100, 9101}
+    assert chosen.management == 9103
 
 
-@pytest.mark.parametrize("ports", ["9000-9003", "9000-9000", "8078-8082"])
+@pytest.mark.parametrize("ports", ["9000-9000", "8080-8081"])
 def test_a_port_range_that_is_too_small_stops_the_start(ports: str) -> None:
-    with pytest.raises(StartError, match=r"SAGEMAKER_SAFE_PORT_RANGE=.* 5 are needed") as failure:
+    with pytest.raises(StartError, match=r"SAGEMAKER_SAFE_PORT_RANGE=.* 2 are needed") as failure:
         choose(resolve({"SAGEMAKER_SAFE_PORT_RANGE": ports}), 1, free)
     assert failure.value.code == 2
 
 
 def test_the_workers_of_a_broken_row_find_no_place() -> None:
-    with pytest.raises(StartError, match="7 are needed"):
+    with pytest.raises(StartError, match="4 are needed"):
         choose(resolve({"SAGEMAKER_SAFE_PORT_RANGE": "9000-9006"}), 3, lambda port: port % 2 == 0)
 
 

@@ -3,7 +3,6 @@ package byoc.endpoints;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelPipeline;
 import io.netty.handler.codec.http.DefaultFullHttpResponse;
-import io.netty.handler.codec.http.FullHttpResponse;
 import io.netty.handler.codec.http.HttpMessage;
 import io.netty.handler.codec.http.HttpObjectAggregator;
 import io.netty.handler.codec.http.HttpRequest;
@@ -36,8 +35,7 @@ final class BodyLimit extends HttpObjectAggregator {
         if (!HttpUtil.is100ContinueExpected(start) || isContentLengthInvalid(start, maxContentLength)) {
             return null;
         }
-        FullHttpResponse proceed = new DefaultFullHttpResponse(HttpVersion.HTTP_1_1, HttpResponseStatus.CONTINUE);
-        return proceed;
+        return new DefaultFullHttpResponse(HttpVersion.HTTP_1_1, HttpResponseStatus.CONTINUE);
     }
 
     @Override

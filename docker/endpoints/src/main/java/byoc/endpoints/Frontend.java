@@ -7,6 +7,8 @@ import io.netty.channel.EventLoopGroup;
 import io.netty.util.internal.logging.InternalLoggerFactory;
 import io.netty.util.internal.logging.Slf4JLoggerFactory;
 import java.io.IOException;
+import java.io.OutputStream;
+import java.io.PrintStream;
 import java.security.GeneralSecurityException;
 import java.util.HashSet;
 import java.util.Set;
@@ -29,7 +31,8 @@ import org.slf4j.LoggerFactory;
  * TorchServe with a serving port of our own. Models, workers, queue and batches stay TorchServe's, and so does its
  * management port; what the caller sees (routes, limits, refusals, the order of answers, the stop) is decided here,
  * because TorchServe closes the connection on every error, reports itself healthy without a model, and drops the
- * calls in flight when it is stopped.
+ * calls in flight when it is stopped. Its gRPC ports and its collector of system metrics are left unstarted: nothing
+ * on the platform speaks to them.
  *
  * <p>Exit codes: 0 after a stop with every call answered, 1 when the server could not start, and those of
  * {@link Watchdog} and {@link Drain}.
@@ -79,7 +82,13 @@ public final class Frontend extends ModelServer {
 
     private static void prepareTorchServe(String... arguments) throws ParseException, IOException {
         CommandLine line = new DefaultParser().parse(ConfigManager.Arguments.getOptions(), arguments, null, false);
-        ConfigManager.init(new ConfigManager.Arguments(line));
+        PrintStream console = System.out;
+        System.setOut(new PrintStream(OutputStream.nullOutputStream())); // it tells a machine without a GPU so, unasked
+        try {
+            ConfigManager.init(new ConfigManager.Arguments(line));
+        } finally {
+            System.setOut(console);
+        }
         TokenAuthorization.init();
         PluginsManager.getInstance().initialize();
         MetricCache.init();

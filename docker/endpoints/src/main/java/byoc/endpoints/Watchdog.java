@@ -91,7 +91,7 @@ final class Watchdog implements Runnable {
 
     private void noteReadiness(boolean ready) {
         if (!announced && readiness.wasReady()) {
-            LOG.info("ready after {} s", Math.round((System.nanoTime() - begun) / 1e8) / 10.0);
+            LOG.debug("ready after {} s", Math.round((System.nanoTime() - begun) / 1e8) / 10.0);
             announced = true;
             isReady = true;
         }
