@@ -237,7 +237,7 @@ compile() {
         "$OLDPWD/.venv/bin/pip-compile" --quiet --no-header --generate-hashes --strip-extras \
             --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
             "$@" --output-file "$(basename "$stem").txt" "$(basename "$stem").in"
-        # The left-out packages are left out on purpose; the warning says they may be missing.
+        # The left-out packages are left out on purpose; this warning lists them as if they were forgotten.
         sed -i '/^# WARNING: The following packages were not pinned/,$d' "$(basename "$stem").txt"
     )
 }

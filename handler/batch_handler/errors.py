@@ -44,13 +44,13 @@ class ServiceError(Exception):
 
     def __init__(
         self,
-        type: ErrorType,
+        kind: ErrorType,
         message: str,
         record: int | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.type = type
+        self.type = kind
         self.message = one_line(message)
         self.record = record
         self.headers = headers or {}

@@ -6,6 +6,7 @@ bookkeeping of what was run. What a forward pass is belongs to the tasks and eng
 
 from __future__ import annotations
 
+import heapq
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -16,6 +17,9 @@ from typing import Any
 from batch_handler.errors import ErrorType, ServiceError
 
 log = logging.getLogger(__name__)
+
+WORTH_A_PASS = 32
+"""Tokens below which another forward pass costs more than it saves: reading all weights takes as long as some 30 tokens."""
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate")
 
@@ -58,36 +62,54 @@ def plan(
     padded: bool = True,
     groups: Sequence[Hashable] | None = None,
 ) -> list[MicroBatch]:
-    """Cut records into micro-batches of near-equal length, the costliest first.
+    """Divide records into micro-batches within the token budget, the costliest first.
 
-    Sorting first is what keeps padding small: each micro-batch pads only to its own longest record (`padded`), or not at
-    all. The budget shrinks when there are too few tokens to keep every lane busy. Records of different `groups` (other
-    generation parameters, say) never meet. Every index appears exactly once.
+    With padding, records are sorted and cut, so that each micro-batch pads only to its own longest record. Without it,
+    any records may meet, and they are dealt out so that all micro-batches cost the same and no lane waits for another.
+    Records of different `groups` (other generation parameters, say) never meet. Every index appears exactly once.
     Cost: O(n log n) in the number of records.
     """
-    budget = min(token_budget, -(-sum(lengths) // lanes)) if lengths else token_budget
     members: dict[Hashable, list[int]] = {}
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         members.setdefault(groups[index] if groups else None, []).append(index)
-    batches = [batch for group in members.values() for batch in _cut(group, lengths, budget, padded)]
+    divide = _cut if padded else _dealt
+    batches = [
+        _microbatch(batch, lengths, padded) for group in members.values() for batch in divide(group, lengths, token_budget, lanes)
+    ]
     return sorted(batches, key=lambda batch: batch.tokens, reverse=True)
 
 
-def _cut(ordered: Sequence[int], lengths: Sequence[int], budget: int, padded: bool) -> list[MicroBatch]:
-    batches: list[MicroBatch] = []
-    current: list[int] = []
-    real = 0
-    for index in reversed(ordered):
-        length = lengths[index]
-        cost = lengths[current[0]] * (len(current) + 1) if padded and current else real + length
-        if current and cost > budget:
-            batches.append(_microbatch(current, lengths, padded))
-            current, real = [], 0
-        current.append(index)
-        real += length
-    if current:
-        batches.append(_microbatch(current, lengths, padded))
+def _cut(longest_first: Sequence[int], lengths: Sequence[int], token_budget: int, lanes: int) -> list[list[int]]:
+    """Neighbours in length together; the budget shrinks when there are too few tokens to keep every lane busy."""
+    budget = min(token_budget, -(-sum(lengths[index] for index in longest_first) // lanes))
+    batches: list[list[int]] = []
+    for index in longest_first:
+        if not batches or lengths[batches[-1][0]] * (len(batches[-1]) + 1) > budget:
+            batches.append([])
+        batches[-1].append(index)
     return batches
+
+
+def _dealt(longest_first: Sequence[int], lengths: Sequence[int], token_budget: int, lanes: int) -> list[list[int]]:
+    """Each record, longest first, to the micro-batch with the fewest tokens (Graham's LPT rule, 1969).
+
+    There are as many micro-batches as lanes, or a multiple, but none for less than WORTH_A_PASS tokens.
+    """
+    total = sum(lengths[index] for index in longest_first)
+    rounds = -(-total // (token_budget * lanes))
+    count = max(1, min(rounds * lanes, total // WORTH_A_PASS, len(longest_first)))
+    batches: list[list[int]] = [[] for _ in range(count)]
+    loads = [(0, number) for number in range(count)]
+    for index in longest_first:
+        load, number = loads[0]
+        if load and load + lengths[index] > token_budget:
+            number = len(batches)
+            batches.append([index])
+            heapq.heappush(loads, (lengths[index], number))
+        else:
+            batches[number].append(index)
+            heapq.heapreplace(loads, (load + lengths[index], number))
+    return [batch for batch in batches if batch]
 
 
 def _microbatch(longest_first: Sequence[int], lengths: Sequence[int], padded: bool) -> MicroBatch:
@@ -135,7 +157,7 @@ def guarded(forward: Forward, indices: Sequence[int]) -> Sequence[Any]:
         return results
     except ServiceError as error:
         fault = error
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a model raises is its record's error
         fault = _fault(error, len(indices))
     if len(indices) == 1:
         return [fault]
@@ -148,5 +170,5 @@ def _fault(error: Exception, size: int) -> ServiceError:
     if isinstance(error, MemoryError) or any(sign in words for sign in OUT_OF_MEMORY):
         log.warning("out of memory in a forward pass of %d records: halving it", size)
         return ServiceError(ErrorType.OUT_OF_MEMORY, "the model ran out of memory on this record alone: send a shorter one")
-    log.exception("the forward pass of %d records failed", size)
+    log.error("the forward pass of %d records failed", size, exc_info=error)
     return ServiceError(ErrorType.MODEL_ERROR, f"the model failed on this record ({type(error).__name__})")

@@ -11,13 +11,14 @@ import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sagemaker_inference.content_types import JSON
+from sagemaker_inference import content_types
 from werkzeug.datastructures import MIMEAccept
 from werkzeug.http import parse_accept_header, parse_options_header
 
 from batch_handler.errors import ErrorType, ServiceError, invalid_request, quote
 from batch_handler.formats import BY_MEDIA_TYPE, FORMATS, Format
 
+JSON: str = content_types.JSON
 TEXT_CHARSETS = re.compile(r"utf-?(8|16|32)|ascii|iso8859|cp\d|koi8|gb|big5|euc|shift_?jis|iso2022")
 INFLATE_WINDOW = 4_096
 SHORT_WEIGHT = re.compile(r"(;\s*q=)(?=\.\d)", re.IGNORECASE)
@@ -29,6 +30,9 @@ class Choice:
 
     format: Format
     media_type: str
+
+
+DEFAULT = Choice(BY_MEDIA_TYPE[JSON], JSON)
 
 
 def request_choice(content_type: str | None, holds: Collection[str]) -> tuple[Choice, str]:

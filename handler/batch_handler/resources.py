@@ -1,6 +1,7 @@
 """What this container may use: CPUs and memory from the cgroup (v1 and v2), never the host's count.
 
-Sources: the kernel's cgroup-v2 documentation (cpu.max, memory.max) and its v1 controllers (cpu.cfs_quota_us, memory.limit_in_bytes).
+Sources: the kernel's cgroup-v2 documentation (cpu.max, memory.max) and its v1 controllers (cpu.cfs_quota_us,
+memory.limit_in_bytes).
 """
 
 from __future__ import annotations

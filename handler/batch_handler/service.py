@@ -42,6 +42,9 @@ PHRASES = {
 }
 
 
+UNREAD = Payload((), (), many=False)
+
+
 @dataclass(slots=True)
 class Work:
     """One request on its way through the batch.
@@ -50,8 +53,8 @@ class Work:
     """
 
     request: Request
-    payload: Payload | None = None
-    choice: negotiation.Choice | None = None
+    payload: Payload = UNREAD
+    choice: negotiation.Choice = negotiation.DEFAULT
     first: int = 0
     error: ServiceError | None = None
     bad_records: int = 0
@@ -74,9 +77,7 @@ class Service:
         self._settings = settings
         self._limit = settings.request_limit_mb * MIB
         self._response_limit = response_limit_mb(settings, resources.available().memory_bytes) * MIB
-        self._options = formats.ReadOptions(
-            settings.placeholders, settings.csv_header, settings.fields or {}, self._limit
-        )
+        self._options = formats.ReadOptions(settings.placeholders, settings.csv_header, settings.fields or {}, self._limit)
         self._default_accept = known_media_type(settings.default_accept)
         self.task: Task = load(settings.task or default_task(directory), directory, settings)
         self._lanes = Lanes(settings.threads or resources.available().whole_cpus)
@@ -93,8 +94,7 @@ class Service:
         records: list[Record | ServiceError] = []
         for work in works:
             work.first = len(records)
-            if work.payload is not None and work.error is None:
-                records.extend(work.payload.records)
+            records.extend(work.payload.records)
         readable = [record for record in records if isinstance(record, Record)]
         done = iter(guarded(lambda indices: self.task.encode([readable[i] for i in indices]), range(len(readable))))
         encoded: list[Encoded | ServiceError] = [
@@ -150,9 +150,7 @@ class Service:
         headers = request.headers
         try:
             own, charset = negotiation.request_choice(headers.get("Content-Type"), self.task.holds)
-            work.choice = negotiation.response_choice(
-                headers.get("Accept"), self._default_accept, own, self.task.writes
-            )
+            work.choice = negotiation.response_choice(headers.get("Accept"), self._default_accept, own, self.task.writes)
             body = negotiation.content(request.body, headers.get("Content-Encoding"), self._limit)
             if own.format.holds != "tensor":
                 body = negotiation.utf8(body, charset)
@@ -169,8 +167,9 @@ class Service:
     def _keys_reserved(self, payload: Payload) -> Payload:
         """A caller's own key may not take the place of one of the result's: that is the error of its records."""
         records = list(payload.records)
-        for node in (inner for node in payload.nodes for inner in node.walk()):
-            taken = node.extras.keys() & {*self.task.result_keys, "error", OUTPUT_KEY}
+        reserved = {*self.task.result_keys, "error", OUTPUT_KEY}
+        for node in (inner for outer in payload.nodes for inner in outer.walk() if inner.extras):
+            taken = node.extras.keys() & reserved
             for slot in node.leaves() if taken else ():
                 record = records[slot]
                 message = f"the key {quote(min(taken))} beside 'inputs' is also a key of the result: rename it"
@@ -188,10 +187,8 @@ class Service:
         try:
             if work.error is not None:
                 raise work.error
-            assert work.payload is not None and work.choice is not None and work.choice.format.write is not None
             results = [
-                self._result(batch, index, record)
-                for index, record in zip(_places(work), work.payload.records, strict=True)
+                self._result(batch, index, record) for index, record in zip(_places(work), work.payload.records, strict=True)
             ]
             errors = [result for result in results if isinstance(result, ServiceError)]
             if errors and not self._settings.placeholders:
@@ -224,15 +221,15 @@ class Service:
 
 def known_media_type(name: str | None) -> str | None:
     """SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT, checked once at start. Raises SettingError for a type nobody writes."""
-    if name is not None and (name not in formats.BY_MEDIA_TYPE or formats.BY_MEDIA_TYPE[name].write is None):
-        known = ", ".join(media for media, form in formats.BY_MEDIA_TYPE.items() if form.write)
+    if name is not None and name not in formats.WRITABLE:
+        known = ", ".join(formats.WRITABLE)
         raise SettingError(f"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT={name!r} cannot be written: use one of {known}")
     return name
 
 
 def _places(work: Work) -> range:
     """The request's records in the batch's flat list."""
-    return range(work.first, work.first + (len(work.payload.records) if work.payload is not None else 0))
+    return range(work.first, work.first + len(work.payload.records))
 
 
 def _placed(record: Encoded | ServiceError, number: int) -> Encoded | ServiceError:

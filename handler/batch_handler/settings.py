@@ -1,6 +1,7 @@
 """Every setting of the container: its names in order of precedence, its type, its bounds and its default, in one table.
 
-Owns the resolution environment > artefact's ``model-config.yaml`` > ``config.properties`` > default, and the sentences about bad values.
+Owns the resolution environment > artefact's ``model-config.yaml`` > ``config.properties`` > default, and the sentences
+about bad values.
 What follows from a setting (ports, heap, workers) is decided by the entrypoint.
 """
 
@@ -120,7 +121,7 @@ TABLE: dict[str, Setting] = {
         "an absolute path to a model directory (nothing is downloaded at start)",
         Path("/opt/ml/model"),
     ),
-    "bind_address": Setting(("BYOC_BIND_ADDRESS",), words, "an IP address to listen on", "0.0.0.0"),
+    "bind_address": Setting(("BYOC_BIND_ADDRESS",), words, "an IP address to listen on", "0.0.0.0"),  # noqa: S104 - a container serves its network
     "port": Setting(("SAGEMAKER_BIND_TO_PORT",), _PORT, "a port from 1 to 65534", 8080),
     "safe_port_range": Setting(
         ("SAGEMAKER_SAFE_PORT_RANGE",), port_range, "two ports as low-high, both included, such as 9000-9999"
@@ -157,9 +158,7 @@ TABLE: dict[str, Setting] = {
         "maxWorkers",
         "max_workers",
     ),
-    "threads": Setting(
-        ("BYOC_THREADS",), whole(1, 1_024), "a whole number of compute threads per worker from 1 to 1024"
-    ),
+    "threads": Setting(("BYOC_THREADS",), whole(1, 1_024), "a whole number of compute threads per worker from 1 to 1024"),
     "response_timeout": Setting(
         (
             "SAGEMAKER_TS_RESPONSE_TIMEOUT",
@@ -211,13 +210,9 @@ TABLE: dict[str, Setting] = {
     "trust_remote_code": Setting(("HF_TRUST_REMOTE_CODE",), flag, "true or false", False),
     "engine": Setting(("BYOC_ENGINE",), choice("auto", "packed", "eager"), "auto, packed or eager", "auto"),
     "device": Setting(("BYOC_DEVICE",), choice("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto"),
-    "token_budget": Setting(
-        ("BYOC_TOKEN_BUDGET",), whole(1, 1_000_000), "a whole number of tokens from 1 to 1000000", 1_024
-    ),
+    "token_budget": Setting(("BYOC_TOKEN_BUDGET",), whole(1, 1_000_000), "a whole number of tokens from 1 to 1000000", 1_024),
     "csv_header": Setting(("BYOC_CSV_HEADER",), flag, "true or false", False),
-    "fields": Setting(
-        ("BYOC_FIELDS",), field_map, 'a JSON object such as {"sentence": "inputs", "k": "parameters.top_k"}'
-    ),
+    "fields": Setting(("BYOC_FIELDS",), field_map, 'a JSON object such as {"sentence": "inputs", "k": "parameters.top_k"}'),
     "on_bad_record": Setting(("BYOC_ON_BAD_RECORD",), choice("reject", "placeholder"), "reject or placeholder"),
     "truncation": Setting(("BYOC_TRUNCATION",), flag, "true or false", True),
     "max_restarts": Setting(("BYOC_MAX_RESTARTS",), whole(0, 1_000), "a whole number from 0 to 1000", 5),

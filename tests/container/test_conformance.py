@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.container.conftest import Container
-from tests.running import conformance_cases, conformance_settings, conformance_verdicts
+from containers import Container
+from running import conformance_cases, conformance_settings, conformance_verdicts
 
 GROUPS = ("default", "batch4", "limits", "batch-transform")
 
 
 @pytest.fixture(scope="module")
-def verdict(encoder: Path) -> Iterator[Callable[[str, str], str]]:
+def verdict(encoder: Path) -> Callable[[str, str], str]:
     """Runs a group at its first case and remembers the report."""
 
     @cache
@@ -23,7 +23,7 @@ def verdict(encoder: Path) -> Iterator[Callable[[str, str], str]]:
         with Container(encoder, conformance_settings(group), ("--read-only", "--tmpfs", "/tmp")) as container:
             return conformance_verdicts(container.base_url, group)
 
-    yield lambda group, case: report(group)[case]
+    return lambda group, case: report(group)[case]
 
 
 @pytest.mark.timeout(600)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.container.conftest import Container, docker
+from containers import Container, docker
 
 LONG_BODY = b"\n".join(b'{"inputs": "line %d: %b"}' % (number, b"words and more words " * 20) for number in range(600))
 

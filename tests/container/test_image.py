@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.container.conftest import IMAGE, docker
-from tests.running import ROOT
+from containers import IMAGE, docker
+from running import ROOT
 
 SIZE_LIMIT = 1_300_000_000
 FORBIDDEN_PROGRAMS = ("gcc", "cc", "javac", "make", "pip", "curl", "wget")
@@ -72,8 +72,8 @@ def test_another_command_runs_instead_of_the_server() -> None:
 def test_the_gpu_dockerfile_differs_only_in_argument_values_labels_and_nvidia_variables() -> None:
     def form(name: str) -> list[str]:
         text = (ROOT / name).read_text("utf-8")
-        text = re.sub(r"^ENV NVIDIA_.*?[^\\]$\n", "", text, flags=re.M | re.S)
-        text = re.sub(r"^(ARG \w+=).*$", r"\1", text, flags=re.M)
+        text = re.sub(r"^ENV NVIDIA_.*?[^\\]$\n", "", text, flags=re.MULTILINE | re.DOTALL)
+        text = re.sub(r"^(ARG \w+=).*$", r"\1", text, flags=re.MULTILINE)
         return [re.sub(r'(org\.opencontainers\.image\.description=)".*"', r"\1", line) for line in text.splitlines() if line]
 
     assert form("Dockerfile.cpu") == form("Dockerfile.gpu")
@@ -81,13 +81,15 @@ def test_the_gpu_dockerfile_differs_only_in_argument_values_labels_and_nvidia_va
 
 def test_nvgpu_is_locked_for_the_gpu_image_only() -> None:
     locks = ROOT / "docker" / "requirements"
-    assert re.search(r"^nvgpu==", (locks / "gpu.txt").read_text("utf-8"), re.M)
-    assert not re.search(r"^nvgpu==", (locks / "cpu.txt").read_text("utf-8"), re.M)
+    assert re.search(r"^nvgpu==", (locks / "gpu.txt").read_text("utf-8"), re.MULTILINE)
+    assert not re.search(r"^nvgpu==", (locks / "cpu.txt").read_text("utf-8"), re.MULTILINE)
 
 
 def test_every_requirement_is_locked_with_its_hash() -> None:
     for lock in sorted((ROOT / "docker" / "requirements").glob("*pu.txt")):
-        entries = re.findall(r"^([a-z0-9._-]+)==.*?(?=^[a-z0-9]|\Z)", lock.read_text("utf-8"), re.M | re.S | re.I)
+        entries = re.findall(
+            r"^([a-z0-9._-]+)==.*?(?=^[a-z0-9]|\Z)", lock.read_text("utf-8"), re.MULTILINE | re.DOTALL | re.IGNORECASE
+        )
         assert len(entries) > 10, lock
         text = Path(lock).read_text("utf-8")
         assert text.count("--hash=sha256:") >= len(entries)

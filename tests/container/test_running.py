@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.container.conftest import Container
+from containers import Container
 
 HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 CONDITIONS = {
@@ -63,7 +63,7 @@ def test_the_server_gives_up_root_when_it_may(encoder: Path) -> None:
 def test_only_the_serving_port_is_open_to_others(encoder: Path) -> None:
     with Container(encoder) as container:
         listening = re.findall(
-            r"^\s*\d+: (\S+):([0-9A-F]{4}) \S+ 0A", container.execute("cat", "/proc/net/tcp", "/proc/net/tcp6"), re.M
+            r"^\s*\d+: (\S+):([0-9A-F]{4}) \S+ 0A", container.execute("cat", "/proc/net/tcp", "/proc/net/tcp6"), re.MULTILINE
         )
     loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
     assert {int(port, 16) for address, port in listening if address not in loopback} == {8080}

@@ -24,7 +24,7 @@ from transformers import (
 from models.language import byte_pairs, opinions, wordpiece
 
 LONGEST = 64
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+SIZES: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 SPREAD = 0.15
 """Standard deviation of the weights: large enough that attention is far from uniform and a wrong neighbour shows."""
 
@@ -65,19 +65,18 @@ def _electra(vocabulary: int) -> Any:
 
 
 def _modernbert(vocabulary: int) -> Any:
+    settings: dict[str, Any] = {"global_attn_every_n_layers": 2, **SIZES}
     return ModernBertConfig(
         vocab_size=vocabulary,
         max_position_embeddings=LONGEST,
-        local_attention=8,
-        global_attn_every_n_layers=2,
+        local_attention=72,  # a window of 36 to either side: longer than what engines are compared on at load, shorter than LONGEST
         pad_token_id=0,
         bos_token_id=2,
         cls_token_id=2,
         eos_token_id=3,
         sep_token_id=3,
         initializer_range=SPREAD,
-        reference_compile=False,
-        **SIZES,
+        **settings,
     )
 
 

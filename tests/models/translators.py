@@ -24,13 +24,12 @@ from transformers import (
     T5Config,
     T5ForConditionalGeneration,
 )
-
 from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART_LANGUAGES
 
 from models.language import byte_pairs, metaspace_pairs, sentencepiece_model, unigram_pieces
 
 LONGEST = 48
-SPREAD = 0.3
+SPREAD = 0.8
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 SIZES: dict[str, Any] = {
     "d_model": 32,
@@ -119,9 +118,7 @@ def save_m2m100(directory: Path) -> Path:
 def save_nllb(directory: Path) -> Path:
     """NLLB: language tokens such as ``fra_Latn`` in the vocabulary itself; the model is M2M100's."""
     vocabulary, merges = metaspace_pairs(SPECIAL)
-    tokenizer = NllbTokenizer(
-        vocab=vocabulary, merges=merges, src_lang="eng_Latn", tgt_lang="fra_Latn", model_max_length=LONGEST
-    )
+    tokenizer = NllbTokenizer(vocab=vocabulary, merges=merges, src_lang="eng_Latn", tgt_lang="fra_Latn", model_max_length=LONGEST)
     return _save(directory, M2M100ForConditionalGeneration, _multilingual(len(tokenizer)), tokenizer)
 
 

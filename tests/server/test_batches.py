@@ -16,7 +16,7 @@ import orjson
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from tests.running import HOME, RunningServer
+from running import HOME, RunningServer
 
 TOLERANCE = 1e-5
 CLIENTS = 32
@@ -141,11 +141,21 @@ def question(chooser: random.Random, sentences: list[str], vectors: numpy.ndarra
 
     def json_list() -> Question:
         body = orjson.dumps({"inputs": [sentences[index] for index in picked], "tag": tag})
-        return Question(body, "application/json", "application/json", lambda got: (document := got.json())["tag"] == tag and close(document["output"]))
+        return Question(
+            body,
+            "application/json",
+            "application/json",
+            lambda got: (document := got.json())["tag"] == tag and close(document["output"]),
+        )
 
     def json_lines() -> Question:
         body = b"\n".join(orjson.dumps(sentences[index]) for index in picked)
-        return Question(body, "application/jsonlines", "application/jsonlines", lambda got: close([orjson.loads(line) for line in got.content.splitlines()]))
+        return Question(
+            body,
+            "application/jsonlines",
+            "application/jsonlines",
+            lambda got: close([orjson.loads(line) for line in got.content.splitlines()]),
+        )
 
     def numbers(got: httpx.Response) -> list[list[float]]:
         return [[float(cell) for cell in line.split(",")] for line in got.text.splitlines()]
@@ -155,11 +165,18 @@ def question(chooser: random.Random, sentences: list[str], vectors: numpy.ndarra
         return Question(body.encode(), "text/csv", "text/csv", lambda got: close(numbers(got)))
 
     def bad_json() -> Question:
-        return Question(b'{"inputs": ', "application/json", "application/json", lambda got: got.status_code == 400 and "JSON" in got.text)
+        return Question(
+            b'{"inputs": ', "application/json", "application/json", lambda got: got.status_code == 400 and "JSON" in got.text
+        )
 
     def bad_record() -> Question:
         body = orjson.dumps({"inputs": [sentences[picked[0]], tag]})
-        return Question(body, "application/json", "application/json", lambda got: got.status_code == 400 and str(tag) in got.text and got.json()["error"]["record"] == 2)
+        return Question(
+            body,
+            "application/json",
+            "application/json",
+            lambda got: got.status_code == 400 and str(tag) in got.text and got.json()["error"]["record"] == 2,
+        )
 
     def bad_type() -> Question:
         return Question(b"PAR1", "application/x-parquet", "*/*", lambda got: got.status_code == 415)

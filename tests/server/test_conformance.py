@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.running import RunningServer, conformance_cases, conformance_settings, conformance_verdicts
+from running import RunningServer, conformance_cases, conformance_settings, conformance_verdicts
 
 GROUPS = ("default", "batch4", "limits", "batch-transform")
 
 
 @pytest.fixture(scope="module")
-def verdict(encoder: Path) -> Iterator[Callable[[str, str], str]]:
+def verdict(encoder: Path) -> Callable[[str, str], str]:
     """Runs a group at its first case and remembers the report."""
 
     @cache
@@ -22,7 +22,7 @@ def verdict(encoder: Path) -> Iterator[Callable[[str, str], str]]:
         with RunningServer(encoder, conformance_settings(group)) as server:
             return conformance_verdicts(server.base_url, group)
 
-    yield lambda group, case: report(group)[case]
+    return lambda group, case: report(group)[case]
 
 
 @pytest.mark.timeout(600)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import RunningServer, descendants, free_port, listening_ports
+from running import RunningServer, descendants, free_port, listening_ports
 
 LONG_BODY = b"\n".join(b'{"inputs": "line %d: %b"}' % (number, b"words and more words " * 20) for number in range(400))
 BAD_SETTINGS: dict[str, tuple[Mapping[str, str], tuple[str, ...]]] = {

@@ -32,8 +32,9 @@ def single_threaded() -> None:
 
 
 @pytest.fixture(scope="session")
-def artefact(tmp_path_factory: pytest.TempPathFactory, single_threaded: None) -> Callable[..., Path]:
+def artefact(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[..., Path]:
     """A tiny artefact by name, built once: an encoder's architecture, ``trained`` or a translator's name."""
+    request.getfixturevalue("single_threaded")
     built: dict[tuple[Any, ...], Path] = {}
 
     def find(name: str, **options: Any) -> Path:

@@ -20,6 +20,8 @@ from batch_handler.request import Payload, Record
 TEXT = Layout(columns=lambda result: [result], line=str)
 CELLS = Layout(columns=lambda result: result, line=str)
 ROWS = 100_000
+PATIENCE = 20
+"""Seconds: linear time takes three, quadratic time half an hour."""
 
 
 def shown(payload: Payload) -> list[Any]:
@@ -58,7 +60,8 @@ def test_a_bad_row_keeps_its_place_and_spares_its_neighbours(bad: bytes) -> None
 
 
 def test_an_unterminated_quote_does_not_swallow_the_rows_below_it() -> None:
-    assert texts(b'one\n"open\nthree\nfour\n"five, quoted"\nsix') == [(1, "one"), 2, (3, "three"), (4, "four"), (5, "five, quoted"), (6, "six")]
+    found = texts(b'one\n"open\nthree\nfour\n"five, quoted"\nsix')
+    assert found == [(1, "one"), 2, (3, "three"), (4, "four"), (5, "five, quoted"), (6, "six")]
     assert texts(b'one\n"open') == [(1, "one"), 2]
 
 
@@ -128,14 +131,14 @@ def test_without_a_header_the_first_row_is_a_record() -> None:
 def test_a_hundred_thousand_rows_take_linear_time(row: bytes) -> None:
     started = time.perf_counter()
     payload = read((row + b"\n") * ROWS, ReadOptions())
-    assert time.perf_counter() - started < 8
+    assert time.perf_counter() - started < PATIENCE
     assert 0 < len(payload.records) <= ROWS
 
 
 def test_a_late_fault_under_many_open_quotes_takes_linear_time() -> None:
     started = time.perf_counter()
     payload = read(b'a","b\n' * ROWS + b'c"d\n', ReadOptions())
-    assert time.perf_counter() - started < 8
+    assert time.perf_counter() - started < PATIENCE
     assert len(payload.records) == ROWS + 1
 
 
@@ -164,6 +167,19 @@ def test_every_record_is_one_physical_row_whatever_its_text_holds() -> None:
 
 def test_lone_carriage_returns_do_not_break_a_row() -> None:
     assert write(read(b"a", ReadOptions()), ["x\ry"], TEXT) == b"x y"
+
+
+def test_columns_stand_in_one_order_whatever_the_order_of_a_records_keys() -> None:
+    payload = read_json(b'[{"inputs": "a", "id": 1, "tag": "x"}, {"tag": "y", "id": 2, "inputs": "b"}]', ReadOptions())
+    assert write(payload, ["r", "s"], TEXT) == b"1,x,r\n2,y,s"
+
+
+def test_a_placeholder_needs_no_keys_of_the_other_rows() -> None:
+    payload = read_json(b'{"inputs": "a", "id": 1}\n{oops\n{"inputs": "c", "id": 3}', ReadOptions())
+    first, error, last = write(payload, ["x", payload.records[1], "z"], TEXT).split(b"\n")
+    assert (first, last) == (b"1,x", b"3,z")
+    assert b"error" in error
+    assert write(payload, [payload.records[1]] * 3, TEXT).count(b"error") == 3
 
 
 def test_records_with_uneven_keys_make_no_csv() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable
 
 import orjson
@@ -52,10 +54,8 @@ def test_quoted_csv_keeps_count_order_and_content(end: str, texts: list[str]) ->
     payload = formats.csv.read(body.encode(), ReadOptions())
     assert inputs(payload) == texts
     written = formats.csv.write(payload, texts, LAYOUT)
-    flat = [text.replace("\r", " ").replace("\n", " ") for text in texts]
-    assert inputs(formats.csv.read(written + b"\n", ReadOptions())) == [text for text in flat if text.strip(" ") or not text] or any(
-        not text.encode().strip() and text for text in flat
-    )
+    flat = [[text.replace("\r", " ").replace("\n", " ")] for text in texts]
+    assert list(csv.reader(io.StringIO(written.decode(), newline=""))) == flat
     assert written.count(b"\n") == len(texts) - 1
 
 
@@ -68,7 +68,7 @@ def test_text_keeps_count_order_and_content(texts: list[str], end: str, last: bo
 
 
 @quick
-@given(st.lists(st.one_of(st.just(b""), st.just(b"  "), st.just(b'"a"'), st.just(b"{"), st.just(b"\xff")), min_size=1, max_size=12))
+@given(st.lists(st.sampled_from([b"", b"  ", b'"a"', b"{", b"\xff"]), min_size=1, max_size=12))
 @pytest.mark.parametrize("name", ["json_lines", "text"])
 def test_a_job_gets_exactly_one_record_for_each_physical_line(name: str, lines: list[bytes]) -> None:
     form = next(form for form in FORMATS if form.name == name)
@@ -85,16 +85,22 @@ FRAGMENTS = st.sampled_from(
 BODIES = st.one_of(st.binary(max_size=300), st.lists(FRAGMENTS, max_size=40).map(b"".join))
 
 
+def read_or_refused(form: formats.Format, body: bytes, options: ReadOptions) -> Payload | ServiceError:
+    try:
+        return form.read(body, options)
+    except ServiceError as error:
+        return error
+
+
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 @pytest.mark.parametrize("options", [ReadOptions(), ReadOptions(blank_lines_count=True, csv_header=True, fields={"a": "inputs"})])
 def test_any_bytes_give_a_payload_or_an_error_of_the_callers(form: formats.Format, options: ReadOptions) -> None:
     @quick
     @given(BODIES)
     def holds(body: bytes) -> None:
-        try:
-            payload = form.read(body, options)
-        except ServiceError as error:
-            assert 400 <= error.status < 500
+        payload = read_or_refused(form, body, options)
+        if isinstance(payload, ServiceError):
+            assert 400 <= payload.status < 500
             return
         assert all(isinstance(record, Record) or 400 <= record.status < 500 for record in payload.records)
         slots = [slot for node in payload.nodes for slot in node.leaves()]
@@ -104,10 +110,16 @@ def test_any_bytes_give_a_payload_or_an_error_of_the_callers(form: formats.Forma
     run()
 
 
+KEYS = st.sampled_from(["inputs", "instances", "parameters", "id"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers(-(2**53), 2**53) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner),
+    max_leaves=12,
+)
+
+
 @quick
-@given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers(-(2**53), 2**53) | TEXT,
-                    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["inputs", "instances", "parameters", "id"]), inner),
-                    max_leaves=12))  # fmt: skip
+@given(VALUES)
 def test_any_json_value_gets_an_answer_of_its_own_shape(value: object) -> None:
     payload = formats.json.read(orjson.dumps(value), ReadOptions())
     results = [record if isinstance(record, ServiceError) else 1 for record in payload.records]

@@ -18,9 +18,7 @@ LAYOUT = Layout(columns=lambda result: [result], line=str)
 
 def shown(payload: Payload) -> list[Any]:
     """Texts by their lines, errors as their lines alone."""
-    return [
-        (record.number, record.inputs) if isinstance(record, Record) else record.record for record in payload.records
-    ]
+    return [(record.number, record.inputs) if isinstance(record, Record) else record.record for record in payload.records]
 
 
 def test_each_line_is_a_record_numbered_by_its_physical_line() -> None:

@@ -14,7 +14,7 @@ LAYOUT = Layout(columns=lambda result: [result], line=str)
 
 
 def test_each_line_is_a_record_and_blank_ones_are_skipped_at_an_endpoint() -> None:
-    records = read(b"one, \"two\"\r\n\n  three\xc2\xa0\n", ReadOptions()).records
+    records = read(b'one, "two"\r\n\n  three\xc2\xa0\n', ReadOptions()).records
     assert [(record.number, record.inputs) for record in records if isinstance(record, Record)] == [
         (1, 'one, "two"'),
         (3, "  three\u00a0"),

@@ -71,7 +71,7 @@ class Packed:
 
     def __init__(self, model: Any) -> None:
         config = copy.deepcopy(model.config)
-        config._attn_implementation = ATTENTION
+        config._attn_implementation = ATTENTION  # noqa: SLF001 - the public setter changes the model it came from
         self._base = _with_config(model.base_model, config)
         accepted = inspect.signature(self._base.forward).parameters
         self._takes_positions = "position_ids" in accepted
@@ -105,7 +105,8 @@ class Packed:
         if padding < 0 or not bool((ids == padding).any()):
             return torch.cat([torch.arange(length, device=ids.device) for length in lengths]) + self._first_position
         counted = (ids != padding).long()
-        return torch.cat([row.cumsum(0) * row + padding for row in counted.split(list(lengths))])
+        each = torch.split(counted, list(lengths))
+        return torch.cat([row.cumsum(0) * row + padding for row in each])
 
     def logits(self, records: Sequence[Tokens]) -> torch.Tensor:
         """Records × labels, from each record's first token: a head that looks at others fails the check at load."""
@@ -143,7 +144,7 @@ def _head(model: Any) -> tuple[Any, Any]:
     if model.base_model is model or not hasattr(model, prefix):
         return None, None
     head = copy.copy(model)
-    head._modules = {**model._modules, prefix: _Computed()}
+    head._modules = {**model._modules, prefix: _Computed()}  # noqa: SLF001 - a shallow copy shares this table
     return head, getattr(model.base_model, "pooler", None)
 
 

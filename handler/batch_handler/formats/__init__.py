@@ -15,7 +15,7 @@ from batch_handler.formats import csv, json, json_lines, npy, npz, text
 from batch_handler.formats.options import Layout, ReadOptions
 from batch_handler.request import Payload
 
-__all__ = ["BY_MEDIA_TYPE", "FORMATS", "Format", "Layout", "ReadOptions"]
+__all__ = ["BY_MEDIA_TYPE", "FORMATS", "WRITABLE", "Format", "Layout", "ReadOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,13 @@ class Format:
     """One way to write records and results as bytes.
 
     ``holds`` is what a record is when it was read: any JSON ``value``, a ``text``, or a ``tensor``.
-    ``write`` is None where a format can only be read.
     """
 
     name: str
     media_types: tuple[str, ...]
     holds: str
     read: Callable[[bytes, ReadOptions], Payload]
-    write: Callable[[Payload, Sequence[Any], Layout], bytes] | None
+    write: Callable[[Payload, Sequence[Any], Layout], bytes]
 
 
 FORMATS: tuple[Format, ...] = (
@@ -45,6 +44,7 @@ FORMATS: tuple[Format, ...] = (
     Format("csv", (content_types.CSV, "application/csv"), "text", csv.read, csv.write),
     Format("text", ("text/plain",), "text", text.read, text.write),
     Format("npy", (content_types.NPY,), "tensor", npy.read, npy.write),
-    Format("npz", (content_types.NPZ,), "tensor", npz.read, None),
+    Format("npz", (content_types.NPZ,), "tensor", npz.read, npz.write),
 )
 BY_MEDIA_TYPE: Mapping[str, Format] = {media_type: form for form in FORMATS for media_type in form.media_types}
+WRITABLE: Sequence[str] = [name for name, form in BY_MEDIA_TYPE.items() if form.write is not npz.write]

@@ -43,9 +43,11 @@ def write(payload: Payload, results: Sequence[Any], layout: Layout) -> bytes:
     Raises ServiceError (406) when the records' own keys do not make even columns.
     """
     nodes = [leaf for node in separate(payload) for leaf in _leaves(node)]
-    if any(node.extras.keys() != nodes[0].extras.keys() for node in nodes):
+    keys = [node.extras.keys() for node in nodes if not isinstance(results[node.slot or 0], ServiceError)]
+    if any(one != keys[0] for one in keys):
         raise ServiceError(ErrorType.NOT_ACCEPTABLE, "text/csv needs the same keys beside 'inputs' in every record")
-    return b"\n".join(_row(node, results, layout) for node in nodes)
+    columns = list(keys[0]) if keys else []
+    return b"\n".join(_row(node, results, layout, columns) for node in nodes)
 
 
 def _rows(physical: list[bytes], options: ReadOptions) -> Iterator[Row]:
@@ -63,9 +65,8 @@ def _rows(physical: list[bytes], options: ReadOptions) -> Iterator[Row]:
             row: list[str] | ServiceError = next(reader)
             taken = reader.line_num
         except (ServiceError, csv.Error) as error:
-            undecodable = isinstance(error, ServiceError)
             row = error if isinstance(error, ServiceError) else invalid_record(f"the row is not valid CSV: {error}")
-            doomed = max(doomed, start + reader.line_num + undecodable)
+            doomed = max(doomed, start + reader.line_num)
             taken = 1
         yield start + 1, row.at(start + 1) if isinstance(row, ServiceError) else row
         start += taken
@@ -101,13 +102,12 @@ def _leaves(node: Node) -> Iterator[Node]:
             yield Node(slot=leaf.slot, extras={**node.extras, **leaf.extras})
 
 
-def _row(node: Node, results: Sequence[Any], layout: Layout) -> bytes:
-    assert node.slot is not None
-    result = results[node.slot]
+def _row(node: Node, results: Sequence[Any], layout: Layout, columns: Sequence[str]) -> bytes:
+    result = results[node.slot or 0]
     if isinstance(result, ServiceError):
         return _cells([orjson.dumps(result.as_object()).decode()])
     cells = layout.columns(result)
-    own = [_cell(key, value) for key, value in node.extras.items()]
+    own = [_cell(key, node.extras[key]) for key in columns]
     if isinstance(cells, numpy.ndarray):
         numbers = orjson.dumps(cells, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].replace(b"null", b"")
         return _cells(own) + b"," + numbers if own else numbers

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from batch_handler.errors import ServiceError, invalid_record, invalid_request
 from batch_handler.formats.options import ReadOptions
 from batch_handler.formats.values import Builder
-from batch_handler.request import Payload
+from batch_handler.request import Node, Payload
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -51,7 +51,7 @@ def blank(number: int) -> ServiceError:
     return invalid_record("the line is blank: every line must hold a record", number)
 
 
-def finished(builder: Builder, nodes: list) -> Payload:  # type: ignore[type-arg]
+def finished(builder: Builder, nodes: Sequence[Node]) -> Payload:
     """The payload of a body of lines; raises ServiceError when it holds no record."""
     if not nodes:
         raise invalid_request("the body holds no record: every line is blank")

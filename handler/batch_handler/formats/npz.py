@@ -6,10 +6,12 @@ import io
 import lzma
 import zipfile
 import zlib
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from batch_handler.errors import ErrorType, ServiceError, invalid_request
 from batch_handler.formats import npy
-from batch_handler.formats.options import ReadOptions
+from batch_handler.formats.options import Layout, ReadOptions
 from batch_handler.formats.values import Builder
 from batch_handler.request import Payload
 
@@ -33,3 +35,8 @@ def read(body: bytes, options: ReadOptions) -> Payload:
     total = next(iter(counts.values()))
     nodes = [builder.leaf({name: array[i] for name, array in arrays.items()}, None) for i in range(total)]
     return builder.payload(nodes, many=True)
+
+
+def write(payload: Payload, results: Sequence[Any], layout: Layout) -> NoReturn:
+    """No task's answer is several arrays: raises ServiceError (406)."""
+    raise ServiceError(ErrorType.NOT_ACCEPTABLE, "no answer is written as application/x-npz: accept application/x-npy")

@@ -17,9 +17,7 @@ from batch_handler.request import Node, Payload
 def read(body: bytes, options: ReadOptions) -> Payload:
     """Each line is a record. Raises ServiceError (400) when every line is blank."""
     builder = Builder()
-    return lines.finished(
-        builder, [_node(builder, number, line) for number, line in lines.numbered(lines.split(body), options)]
-    )
+    return lines.finished(builder, [_node(builder, number, line) for number, line in lines.numbered(lines.split(body), options)])
 
 
 def write(payload: Payload, results: Sequence[Any], layout: Layout) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from batch_handler.errors import ServiceError
 from batch_handler.formats.options import Layout
 from batch_handler.request import NOTHING, Record
-from batch_handler.settings import Settings, SettingError
+from batch_handler.settings import SettingError, Settings
 
 
 @dataclass(frozen=True, slots=True)

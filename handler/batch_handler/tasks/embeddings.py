@@ -91,7 +91,7 @@ class Embeddings:
         """One vector per record: records × dimensions, float32."""
         with torch.inference_mode():
             states = self._engine.hidden([record.model_input for record in records])
-            each = states.split([record.length for record in records])
+            each = torch.split(states, [record.length for record in records])
             pooled = torch.stack([torch.cat([POOLING[mode](rows) for mode in self._pooling]) for rows in each])
             for step in self._steps:
                 pooled = step(pooled)
@@ -168,14 +168,16 @@ def _pooling(directory: Path) -> tuple[str, ...]:
 
 
 def _steps(directory: Path, modules: Sequence[tuple[str, str]]) -> list[Step]:
-    steps = {"Dense": _dense, "Normalize": lambda _: _normalize}
+    steps: dict[str, Callable[[Path], Step]] = {"Dense": _dense, "Normalize": lambda _: _normalize}
     return [steps[kind](directory / path) for kind, path in modules if kind in steps]
 
 
 def _dense(directory: Path) -> Step:
     config = read_json(directory / "config.json")
-    weights = load_file(directory / "model.safetensors") if _exists(directory, "model.safetensors") else torch.load(
-        directory / "pytorch_model.bin", map_location="cpu", weights_only=True
+    weights = (
+        load_file(directory / "model.safetensors")
+        if _exists(directory, "model.safetensors")
+        else torch.load(directory / "pytorch_model.bin", map_location="cpu", weights_only=True)
     )
     named = str(config.get("activation_function", "Identity")).rpartition(".")[2]
     sources = {config.get(key) or "sentence_embedding" for key in ("module_input_name", "module_output_name")}

@@ -9,10 +9,10 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from batch_handler.settings import Settings, SettingError
+from batch_handler.settings import SettingError, Settings
 
 NO_LIMIT = 1_000_000
-disable_progress_bar()
+disable_progress_bar()  # type: ignore[no-untyped-call]  # not annotated there
 OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
 """Models whose positions start after the padding index, so that as many of them cannot be used."""
 

@@ -74,9 +74,7 @@ class TextClassification:
 
     def encode(self, records: Sequence[Record]) -> list[Encoded | ServiceError]:
         """Tokenise texts and pairs."""
-        return encode_texts(
-            records, self._tokeniser, PARAMETERS, self._truncation, lambda record, _: text_or_pair(record)
-        )
+        return encode_texts(records, self._tokeniser, PARAMETERS, self._truncation, lambda record, _: text_or_pair(record))
 
     def run(self, records: Sequence[Encoded]) -> Sequence[Scores]:
         """Logits: one row of labels per record."""

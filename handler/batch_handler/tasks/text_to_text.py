@@ -5,10 +5,9 @@ Source of the parameters' names and of the language handling: Hugging Face's gen
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import AutoModelForSeq2SeqLM
@@ -49,16 +48,19 @@ class TextToText:
 
     def __init__(self, directory: Path, settings: Settings, name: str) -> None:
         self._tokenizer = load_tokenizer(directory, settings)
+        if self._tokenizer.pad_token_id is None:
+            raise ArtefactError("the tokenizer has no padding token: set pad_token in tokenizer_config.json")
         self._model = load_model(AutoModelForSeq2SeqLM, directory, settings)
         self._limit = longest_input(directory, self._tokenizer, settings)
         self._truncation = settings.truncation
-        self._sampling = threading.Lock()
         self._key = RESULT_KEYS.get(name.partition("_")[0], "generated_text")
         self.result_keys = (self._key,)
         self.layout = Layout(columns=lambda result: [result[self._key]], line=lambda result: str(result[self._key]))
-        defaults = (self._model.config.task_specific_params or {}).get(name, {}) if hasattr(
-            self._model.config, "task_specific_params"
-        ) else {}
+        defaults = (
+            (self._model.config.task_specific_params or {}).get(name, {})
+            if hasattr(self._model.config, "task_specific_params")
+            else {}
+        )
         self._prefix = str(defaults.get("prefix", ""))
         self._defaults = {key: value for key, value in defaults.items() if key in GENERATION}
         self._languages = _languages(self._tokenizer)
@@ -124,7 +126,7 @@ class TextToText:
         device = self._model.device
         inputs = torch.tensor([padded(record.model_input, pad) for record in records], device=device)
         mask = torch.tensor([padded([1] * record.length, 0) for record in records], device=device)
-        told: dict[str, Any] = dict(records[0].group)  # type: ignore[call-overload]
+        told = dict(cast(Iterable[tuple[str, Any]], records[0].group))
         if "max_new_tokens" not in told and not self._bounded():
             told["max_new_tokens"] = min(self._most, DEFAULT_NEW_TOKENS)
         with torch.inference_mode():
@@ -148,10 +150,7 @@ class TextToText:
 
 def load(directory: Path, settings: Settings, name: str) -> TextToText:
     """The task for any model that `AutoModelForSeq2SeqLM` loads. Raises ArtefactError without a padding token."""
-    task = TextToText(directory, settings, name)
-    if task._tokenizer.pad_token_id is None:
-        raise ArtefactError("the tokenizer has no padding token: set pad_token in tokenizer_config.json")
-    return task
+    return TextToText(directory, settings, name)
 
 
 def _languages(tokenizer: Any) -> dict[str, int]:

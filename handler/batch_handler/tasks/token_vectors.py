@@ -47,15 +47,13 @@ class TokenVectors:
 
     def encode(self, records: Sequence[Record]) -> list[Encoded | ServiceError]:
         """Tokenise."""
-        return encode_texts(
-            records, self._tokeniser, PARAMETERS, self._truncation, lambda record, _: single_text(record)
-        )
+        return encode_texts(records, self._tokeniser, PARAMETERS, self._truncation, lambda record, _: single_text(record))
 
     def run(self, records: Sequence[Encoded]) -> Sequence[Matrix]:
         """One matrix per record."""
         with torch.inference_mode():
             states = self._engine.hidden([record.model_input for record in records])
-            each = states.cpu().split([record.length for record in records])
+            each = torch.split(states.cpu(), [record.length for record in records])
         return [rows.numpy() for rows in each]
 
     def decode(self, output: Matrix, record: Encoded) -> Matrix:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from batch_handler.engines import Tokens
-from batch_handler.errors import ServiceError, invalid_record, quote
+from batch_handler.errors import invalid_record, quote
 from batch_handler.request import Record
 
 Text = str | tuple[str, str]
@@ -33,7 +33,8 @@ class Tokeniser:
 
     def _types(self, encoding: Any) -> Sequence[int]:
         """Which text each token is of, for models that were trained to be told; RoBERTa's kin know the one type 0."""
-        return encoding.type_ids if self._gives_types else [0] * len(encoding.ids)  # type: ignore[no-any-return]
+        types: Sequence[int] = encoding.type_ids if self._gives_types else [0] * len(encoding.ids)
+        return types
 
     def _slow(self, text: Text) -> tuple[Tokens, bool]:
         pair = text if isinstance(text, tuple) else (text,)

@@ -1,0 +1,173 @@
+"""Engines: packed gives what eager gives, for every record, whoever its neighbours are and whichever thread asks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from batch_handler.engines import Engine, Tokens, choose
+from batch_handler.engines.eager import Eager
+from batch_handler.engines.packed import Packed
+from models import encoders
+
+TOLERANCE = 1e-5
+ARCHITECTURES = [name for name in encoders.CONFIGURATIONS if name != "gpt2"]
+
+pytestmark = pytest.mark.usefixtures("single_threaded")
+
+
+@pytest.fixture(scope="module")
+def model() -> Callable[..., Any]:
+    """A model by architecture and head, built once."""
+    built: dict[tuple[str, bool], Any] = {}
+
+    def find(architecture: str, head: bool) -> Any:
+        key = (architecture, head)
+        if key not in built:
+            built[key] = encoders.model(*key)
+        return built[key]
+
+    return find
+
+
+def records(lengths: Sequence[int], seed: int = 0, vocabulary: int = 300, types: bool = False) -> list[Tokens]:
+    generator = random.Random(seed)
+    made = []
+    for length in lengths:
+        cut = generator.randint(0, length) if types else length
+        made.append(Tokens([generator.randrange(5, vocabulary) for _ in range(length)], [0] * cut + [1] * (length - cut)))
+    return made
+
+
+def mixed(count: int, seed: int = 0) -> list[int]:
+    """Unsorted lengths from 1 to the longest, with runs of equal ones in between."""
+    generator = random.Random(seed)
+    lengths = [generator.randint(1, encoders.LONGEST) for _ in range(count)]
+    return [1, encoders.LONGEST, encoders.LONGEST, *lengths][:count] if count > 3 else lengths
+
+
+def outputs(engine: Engine, head: bool, batch: Sequence[Tokens]) -> torch.Tensor:
+    with torch.inference_mode():
+        result: torch.Tensor = engine.logits(batch) if head else engine.hidden(batch)
+    return result
+
+
+def reference(model: Any, head: bool, record: Tokens) -> torch.Tensor:
+    """The unchanged model on one record alone, called as its documentation shows."""
+    inputs = {"input_ids": torch.tensor([record.ids]), "attention_mask": torch.ones((1, len(record.ids)), dtype=torch.long)}
+    if getattr(model.config, "type_vocab_size", 0) > 1:
+        inputs["token_type_ids"] = torch.tensor([record.types])
+    with torch.inference_mode():
+        output = model(**inputs)
+    result: torch.Tensor = output.logits if head else output.last_hidden_state[0]
+    return result
+
+
+def far(one: torch.Tensor, other: torch.Tensor) -> float:
+    assert one.shape == other.shape
+    return float((one - other).abs().max())
+
+
+@pytest.mark.parametrize("head", [False, True], ids=["hidden", "logits"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_record_gets_what_the_model_alone_gives_it(model: Callable[..., Any], architecture: str, head: bool) -> None:
+    plain = model(architecture, head)
+    batch = records(mixed(33), types=architecture in ("bert", "electra"))
+    alone = torch.cat([reference(plain, head, record) for record in batch])
+    for engine in (choose(plain, "auto", head), Eager(plain)):
+        assert far(outputs(engine, head, batch), alone) < TOLERANCE
+
+
+@pytest.mark.parametrize("architecture", encoders.PACKABLE)
+def test_these_architectures_run_without_padding(model: Callable[..., Any], architecture: str) -> None:
+    for head in (False, True):
+        engine = choose(model(architecture, head), "auto", head)
+        assert (engine.name, engine.padded) == ("packed", False)
+        assert choose(model(architecture, head), "packed", head).name == "packed"
+        assert choose(model(architecture, head), "eager", head).name == "eager"
+
+
+@pytest.mark.parametrize("architecture", ["modernbert", "gpt2"])
+def test_an_architecture_that_does_not_fit_is_served_by_eager(model: Callable[..., Any], architecture: str) -> None:
+    for head in (False, True):
+        plain = model(architecture, head)
+        engine = choose(plain, "auto", head)
+        assert (engine.name, engine.padded) == ("eager", True)
+        with pytest.raises(ValueError, match="BYOC_ENGINE=packed does not fit"):
+            choose(plain, "packed", head)
+
+
+def test_records_longer_than_a_sliding_window_are_right_too(model: Callable[..., Any]) -> None:
+    plain = model("modernbert", False)
+    batch = records([encoders.LONGEST, 3, 40])
+    alone = torch.cat([reference(plain, False, record) for record in batch])
+    assert far(outputs(choose(plain, "auto", False), False, batch), alone) < TOLERANCE
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 31, 64, 257])
+@pytest.mark.parametrize("architecture", ["bert", "roberta"])
+def test_packed_equals_eager_at_every_batch_size(model: Callable[..., Any], architecture: str, count: int) -> None:
+    plain = model(architecture, True)
+    packed, eager = Packed(plain), Eager(plain)
+    batch = records(mixed(count, seed=count))
+    for head in (False, True):
+        assert far(outputs(packed, head, batch), outputs(eager, head, batch)) < TOLERANCE
+
+
+@pytest.mark.parametrize("architecture", encoders.PACKABLE)
+def test_neighbours_do_not_change_a_record(model: Callable[..., Any], architecture: str) -> None:
+    engine = Packed(model(architecture, True))
+    (record,) = records([17], seed=99)
+    alone = outputs(engine, True, [record])[0]
+    for seed in range(5):
+        neighbours = records([*mixed(6, seed), 17, 17], seed)
+        place = seed % (len(neighbours) + 1)
+        together = outputs(engine, True, [*neighbours[:place], record, *neighbours[place:]])
+        assert far(together[place], alone) < TOLERANCE
+
+
+@pytest.mark.parametrize("architecture", ["roberta", "xlm-roberta"])
+def test_a_padding_token_spelt_out_in_a_text_is_no_reason_to_differ(model: Callable[..., Any], architecture: str) -> None:
+    plain = model(architecture, False)
+    batch = [Tokens([0, 1, 9, 1, 1, 12, 2], [0] * 7), Tokens([0, 9, 12, 2], [0] * 4), Tokens([1], [0])]
+    alone = torch.cat([reference(plain, False, record) for record in batch])
+    assert far(outputs(Packed(plain), False, batch), alone) < TOLERANCE
+
+
+def test_the_weights_are_shared_and_the_model_is_left_as_it_was(model: Callable[..., Any]) -> None:
+    plain = model("bert", True)
+    before = plain.config.to_dict()
+    implementation = plain.config._attn_implementation
+    packed = Packed(plain)
+    assert plain.config.to_dict() == before
+    assert plain.config._attn_implementation == implementation
+    assert {tensor.data_ptr() for tensor in packed._base.parameters()} <= {tensor.data_ptr() for tensor in plain.parameters()}
+
+
+@pytest.mark.parametrize("head", [False, True], ids=["hidden", "logits"])
+def test_two_threads_at_once_get_their_own_answers(model: Callable[..., Any], head: bool) -> None:
+    engine = Packed(model("bert", True))
+    batches = [records(mixed(5 + seed % 7, seed), seed) for seed in range(40)]
+    expected = [outputs(engine, head, batch) for batch in batches]
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(3):
+            found = list(pool.map(lambda batch: outputs(engine, head, batch), batches))
+            assert all(far(one, other) < TOLERANCE for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert"])
+def test_an_artefact_read_back_from_disk_packs_as_well(
+    artefact: Callable[..., Path], model: Callable[..., Any], architecture: str
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    loaded = AutoModelForSequenceClassification.from_pretrained(artefact(architecture), dtype=torch.float32).eval()
+    engine = choose(loaded, "packed", head=True)
+    batch = records([9, 2, 30])
+    assert far(outputs(engine, True, batch), outputs(Eager(model(architecture, True)), True, batch)) < TOLERANCE
