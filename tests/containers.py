@@ -78,6 +78,11 @@ class Container(Endpoint):
         """Run Python in the container."""
         return self.execute("/opt/byoc/venv/bin/python", "-c", code)
 
+    def processes(self, word: str) -> list[tuple[int, str]]:
+        """Process id (the host's) and user id of every process whose command holds a word."""
+        table = docker("top", self.name, "-eo", "pid,uid,args").stdout.splitlines()[1:]
+        return [(int(row.split()[0]), row.split()[1]) for row in table if word in row]
+
     def wait(self, limit_s: float = 60.0) -> int:
         """The exit code, once the container has ended."""
         return int(docker("wait", self.name, limit_s=limit_s).stdout)

@@ -69,7 +69,7 @@ def _modernbert(vocabulary: int) -> Any:
     return ModernBertConfig(
         vocab_size=vocabulary,
         max_position_embeddings=LONGEST,
-        local_attention=72,  # a window of 36 to either side: longer than what engines are compared on at load, shorter than LONGEST
+        local_attention=72,  # 36 to either side: beyond the lengths compared at load, below LONGEST
         pad_token_id=0,
         bos_token_id=2,
         cls_token_id=2,

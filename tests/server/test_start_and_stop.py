@@ -14,7 +14,7 @@ import pytest
 
 from running import RunningServer, descendants, free_port, listening_ports
 
-LONG_BODY = b"\n".join(b'{"inputs": "line %d: %b"}' % (number, b"words and more words " * 20) for number in range(400))
+LONG_BODY = b"\n".join(b'{"inputs": "line %d: %b"}' % (number, b"words and more words " * 20) for number in range(300))
 BAD_SETTINGS: dict[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     "text for a number": ({"SAGEMAKER_TS_BATCH_SIZE": "many"}, ("SAGEMAKER_TS_BATCH_SIZE", "many", "whole number")),
     "a port range that is too small": ({"SAGEMAKER_SAFE_PORT_RANGE": "9000-9000"}, ("SAGEMAKER_SAFE_PORT_RANGE", "9000-9000")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from batch_handler.errors import ServiceError
+from batch_handler.errors import ServiceError, invalid_record
 from batch_handler.request import Record
 from batch_handler.tasks import Encoded
 from batch_handler.tasks.parameters import Parameter, checked
@@ -36,6 +36,8 @@ def encode_texts(
             continue
         ids, truncated = next(tokens)
         try:
+            if not ids.ids:
+                raise invalid_record("the text holds no token that this model knows: send some text")
             refuse_truncation(record.parameters, truncation, truncated, tokeniser.limit)
         except ServiceError as error:
             encoded.append(error)
