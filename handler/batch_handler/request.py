@@ -89,9 +89,11 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One HTTP answer."""
+    """One HTTP answer. ``records`` were answered in it, ``bad_records`` got an error; both are for the metrics."""
 
     status: int
     content_type: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    records: int = 1
+    bad_records: int = 0

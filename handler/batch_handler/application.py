@@ -1,0 +1,71 @@
+"""What serves requests: a task's pipeline, or a user's script. TorchServe's door holds one and knows no more of it.
+
+Also what every answer has, whoever made it: the echoed headers and the one form of an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from batch_handler.artefact import default_task
+from batch_handler.errors import ServiceError
+from batch_handler.microbatch import Report
+from batch_handler.negotiation import JSON
+from batch_handler.request import Headers, Request, Response
+from batch_handler.settings import Settings
+
+ECHOED = ("X-Amzn-SageMaker-Custom-Attributes", "X-Amzn-SageMaker-Inference-Id")
+HEADER_LIMIT = 1_024
+UNSAFE_IN_HEADERS = re.compile(r"[^\x20-\x7e]")
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """One response per request, in their order, and what the batch cost."""
+
+    responses: Sequence[Response]
+    report: Report
+
+
+class Application(Protocol):
+    """A loaded model that answers batches of requests. Never raises for what a request holds."""
+
+    @property
+    def description(self) -> str:
+        """A few words for the log: what was loaded, and how it runs."""
+
+    def __call__(self, requests: Sequence[Request]) -> Answers:
+        """Answer every request."""
+
+    def warm_up(self) -> None:
+        """Run once, so that the first caller waits for nothing. Raises whatever makes the model unusable."""
+
+
+def load(directory: Path, settings: Settings) -> Application:
+    """Load what the model directory holds. Raises ArtefactError, SettingError, or what the model's own code raises."""
+    from batch_handler import tasks
+    from batch_handler.pipeline import Pipeline
+
+    task = tasks.load(settings.task or default_task(directory), directory, settings)
+    return Pipeline(task, settings)
+
+
+def answered(request: Request, content_type: str, body: bytes, records: int = 1, bad_records: int = 0) -> Response:
+    """A 200 with the caller's own headers."""
+    return Response(200, content_type, body, echoed(request.headers), records, bad_records)
+
+
+def failed(request: Request, error: ServiceError, records: int = 1) -> Response:
+    """The error as the answer to its request."""
+    headers = {**echoed(request.headers), **error.headers}
+    return Response(error.status, JSON, error.body(), headers, 0, max(1, records))
+
+
+def echoed(headers: Headers) -> dict[str, str]:
+    """Custom attributes and inference id go back as they came, where they are safe to send."""
+    values = {name: headers.get(name) for name in ECHOED}
+    return {name: UNSAFE_IN_HEADERS.sub("?", value)[:HEADER_LIMIT] for name, value in values.items() if value}

@@ -1,0 +1,222 @@
+"""A task's model behind HTTP, without HTTP's server: preprocess, inference and postprocess over lists of requests.
+
+An error is a value that travels in the place of its record or request; nothing is raised past `__call__`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from batch_handler import formats, negotiation, resources
+from batch_handler.application import Answers, answered, failed
+from batch_handler.errors import ErrorType, ServiceError, invalid_record, invalid_request, quote
+from batch_handler.formats.values import OUTPUT_KEY
+from batch_handler.microbatch import Lanes, Report, guarded, plan
+from batch_handler.request import Headers, Payload, Record, Request, Response
+from batch_handler.settings import MIB, SettingError, Settings, response_limit_mb
+from batch_handler.tasks import Encoded, Task
+
+log = logging.getLogger(__name__)
+
+UNREAD = Payload((), (), many=False)
+
+
+@dataclass(slots=True)
+class Work:
+    """One request on its way through the batch.
+
+    ``first`` is the place of its first record in the batch's flat list. ``error`` stands for the whole request.
+    """
+
+    request: Request
+    payload: Payload = UNREAD
+    choice: negotiation.Choice = negotiation.DEFAULT
+    first: int = 0
+    error: ServiceError | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """What `preprocess` hands to `inference`, and that to `postprocess`: three lists of equal length per record."""
+
+    works: list[Work]
+    encoded: list[Encoded | ServiceError]
+    results: list[Any]
+    report: Report
+
+
+class Pipeline:
+    """A loaded model with its task: lists of requests in, lists of responses out."""
+
+    def __init__(self, task: Task, settings: Settings) -> None:
+        self._settings = settings
+        self._limit = settings.request_limit_mb * MIB
+        self._response_limit = response_limit_mb(settings, resources.available().memory_bytes) * MIB
+        self._options = formats.ReadOptions(settings.placeholders, settings.csv_header, settings.fields or {}, self._limit)
+        self._default_accept = known_media_type(settings.default_accept)
+        self.task = task
+        self._lanes = Lanes(settings.threads or resources.available().whole_cpus)
+
+    @property
+    def description(self) -> str:
+        """What the task says of itself."""
+        return self.task.description
+
+    def __call__(self, requests: Sequence[Request]) -> Answers:
+        """Answer every request, in order."""
+        batch = self.preprocess(requests)
+        self.inference(batch)
+        return Answers(self.postprocess(batch), batch.report)
+
+    def preprocess(self, requests: Sequence[Request]) -> Batch:
+        """Bytes to records to tokens. A fault costs its request, or only its record where placeholders are allowed."""
+        works = [self._read(request) for request in requests]
+        records: list[Record | ServiceError] = []
+        for work in works:
+            work.first = len(records)
+            records.extend(work.payload.records)
+        readable = [record for record in records if isinstance(record, Record)]
+        done = iter(guarded(lambda indices: self.task.encode([readable[i] for i in indices]), range(len(readable))))
+        encoded: list[Encoded | ServiceError] = [
+            record if isinstance(record, ServiceError) else _placed(next(done), record.number) for record in records
+        ]
+        batch = Batch(works, encoded, list(encoded), Report())
+        for work in works:
+            self._reject(work, batch.encoded)
+        batch.report.truncated = sum(isinstance(record, Encoded) and record.truncated for record in encoded)
+        return batch
+
+    def inference(self, batch: Batch) -> None:
+        """Plan micro-batches over all records of all requests, run them, and scatter the outputs to their places."""
+        wanted = [
+            index
+            for work in batch.works
+            for index in _places(work)
+            if work.error is None and isinstance(batch.encoded[index], Encoded)
+        ]
+        records = [record for index in wanted if isinstance(record := batch.encoded[index], Encoded)]
+        if not records:
+            return
+        planned = plan(
+            [record.length for record in records],
+            self._settings.token_budget,
+            self._lanes.count,
+            self.task.padded,
+            [record.group for record in records],
+        )
+        outputs = self._lanes.run(
+            planned, lambda indices: self.task.run([records[i] for i in indices]), len(records), batch.report
+        )
+        for index, output in zip(wanted, outputs, strict=True):
+            batch.results[index] = output
+
+    def postprocess(self, batch: Batch) -> list[Response]:
+        """Outputs to results to bytes, each request in its own format."""
+        return [self._write(work, batch) for work in batch.works]
+
+    def warm_up(self) -> None:
+        """One batch through the whole path, so that the first caller waits for no lazy initialisation."""
+        samples = [record.inputs for record in self.task.samples()]
+        encoded = self.task.encode(self.task.samples())
+        body = formats.json.dump({"inputs": samples})
+        self([Request("warm-up", Headers([("content-type", "application/json")]), body)])
+        for record in encoded:
+            if isinstance(record, ServiceError):
+                raise record
+            self.task.decode(self.task.run([record])[0], record)
+
+    def _read(self, request: Request) -> Work:
+        work = Work(request)
+        headers = request.headers
+        try:
+            own, charset = negotiation.request_choice(headers.get("Content-Type"), self.task.holds)
+            work.choice = negotiation.response_choice(headers.get("Accept"), self._default_accept, own, self.task.writes)
+            body = negotiation.content(request.body, headers.get("Content-Encoding"), self._limit)
+            if own.format.holds != "tensor":
+                body = negotiation.utf8(body, charset)
+            work.payload = self._keys_reserved(own.format.read(body, self._options))
+        except ServiceError as error:
+            work.error = error
+        except RecursionError:
+            work.error = invalid_request("the body is nested too deeply")
+        except Exception:
+            log.exception("request %s could not be read", request.id)
+            work.error = ServiceError(ErrorType.MODEL_ERROR, "the request could not be read; the log has its id")
+        return work
+
+    def _keys_reserved(self, payload: Payload) -> Payload:
+        """A caller's own key may not take the place of one of the result's: that is the error of its records."""
+        records = list(payload.records)
+        reserved = {*self.task.result_keys, "error", OUTPUT_KEY}
+        for node in (inner for outer in payload.nodes for inner in outer.walk() if inner.extras):
+            taken = node.extras.keys() & reserved
+            for slot in node.leaves() if taken else ():
+                record = records[slot]
+                message = f"the key {quote(min(taken))} beside 'inputs' is also a key of the result: rename it"
+                records[slot] = invalid_record(message, record.number) if isinstance(record, Record) else record
+        return replace(payload, records=records)
+
+    def _reject(self, work: Work, encoded: Sequence[Encoded | ServiceError]) -> None:
+        """Outside transform jobs the first bad record fails its request."""
+        errors = [record for index in _places(work) if isinstance(record := encoded[index], ServiceError)]
+        if errors and work.error is None and not self._settings.placeholders:
+            work.error = errors[0]
+
+    def _write(self, work: Work, batch: Batch) -> Response:
+        total = len(work.payload.records)
+        try:
+            if work.error is not None:
+                raise work.error
+            results = [
+                self._result(batch, index, record) for index, record in zip(_places(work), work.payload.records, strict=True)
+            ]
+            errors = [result for result in results if isinstance(result, ServiceError)]
+            if errors and not self._settings.placeholders:
+                raise errors[0]
+            body = work.choice.format.write(work.payload, results, self.task.layout)
+            self._check_size(body)
+            return answered(work.request, work.choice.media_type, body, total - len(errors), len(errors))
+        except ServiceError as error:
+            return failed(work.request, error, total)
+        except Exception:
+            log.exception("request %s could not be answered", work.request.id)
+            return failed(
+                work.request, ServiceError(ErrorType.MODEL_ERROR, "the answer could not be written; the log has its id"), total
+            )
+
+    def _check_size(self, body: bytes) -> None:
+        if len(body) > self._response_limit:
+            raise ServiceError(
+                ErrorType.RESPONSE_TOO_LARGE,
+                f"the answer has {len(body) / MIB:.0f} MB, more than the limit of {self._response_limit // MIB} MB: "
+                "send fewer records at once or raise BYOC_MAX_RESPONSE_MB",
+            )
+
+    def _result(self, batch: Batch, index: int, origin: Record | ServiceError) -> Any:
+        output, record = batch.results[index], batch.encoded[index]
+        if isinstance(record, ServiceError):
+            return record
+        if isinstance(output, ServiceError):
+            return output.at(origin.number) if isinstance(origin, Record) else output
+        (result,) = guarded(lambda _: [self.task.decode(output, record)], [index])
+        return result.at(origin.number) if isinstance(result, ServiceError) and isinstance(origin, Record) else result
+
+
+def known_media_type(name: str | None) -> str | None:
+    """SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT, checked once at start. Raises SettingError for a type nobody writes."""
+    if name is not None and name not in formats.WRITABLE:
+        known = ", ".join(formats.WRITABLE)
+        raise SettingError(f"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT={name!r} cannot be written: use one of {known}")
+    return name
+
+
+def _places(work: Work) -> range:
+    """The request's records in the batch's flat list."""
+    return range(work.first, work.first + len(work.payload.records))
+
+
+def _placed(record: Encoded | ServiceError, number: int) -> Encoded | ServiceError:
+    return record.at(number) if isinstance(record, ServiceError) else record
