@@ -19,6 +19,7 @@ from batch_handler.artefact import ArtefactError
 from batch_handler.errors import ServiceError
 from batch_handler.request import Headers, Request, Response
 from batch_handler.settings import SettingError, resolve
+from batch_handler.worker_protocol import read_ahead
 
 FAILURE_FILE = "_BYOC_FAILURE_FILE"
 
@@ -53,6 +54,8 @@ def _start(context: Any) -> Application:
     """Load and warm the model. What goes wrong is told in one sentence to whoever started the worker."""
     logging.getLogger().setLevel(logging.WARNING)
     context.metrics = _Unmeasured()
+    if message_handler := sys.modules.get("ts.protocol.otf_message_handler"):
+        read_ahead(message_handler)
     try:
         application = load(Path(context.system_properties["model_dir"]), resolve(os.environ))
         application.warm_up()
