@@ -43,9 +43,9 @@ class Prepared:
     command: list[str]
 
 
-def prepare(given: Given, model_dir: Path, task: str | None, turn: StartTurn) -> Prepared:
+def prepare(given: Given, model_dir: Path, task: str | None, program: str, turn: StartTurn) -> Prepared:
     """Look at the artefact, decide, write. Raises ArtefactError, SettingError, StartError."""
-    source = model.open_artefact(detect(model_dir, task), given.work)
+    source = model.open_artefact(detect(model_dir, task, program), given.work, program)
     settings = resolve(given.environment, source.config, given.baked)
     for key in source.unusable_keys:
         ignored = f"{key} in the artefact's {model.MODEL_CONFIG} is ignored: this TorchServe cannot do it"
@@ -61,7 +61,7 @@ def prepare(given: Given, model_dir: Path, task: str | None, turn: StartTurn) ->
         effective | {"model_dir": launch.model_directory},
         library=given.home.library,
         work=given.work,
-        pool_threads=1 if source.ours else launch.capacity.threads,
+        pool_threads=1 if source.shares_weights else launch.capacity.threads,
     )
     return Prepared(source, launch, effective, variables, _write(given, source, launch))
 
@@ -70,8 +70,11 @@ def run(given: Given, prepared: Prepared, signals: process.Signals, turn: StartT
     """Run java to its end, say why when that was not in order, leave no process behind; the exit code."""
     launch, settings = prepared.launch, prepared.launch.settings
 
-    def on_ready() -> None:
+    def on_answer() -> None:
+        turn.give()
         torchserve.check_model(torchserve.model_keys(settings, launch.capacity), launch.ports.management)
+
+    def on_ready() -> None:
         _say_ready(given, prepared, hint)
 
     known = _circumstances(given, prepared)
@@ -81,7 +84,7 @@ def run(given: Given, prepared: Prepared, signals: process.Signals, turn: StartT
     limits = {"drain_s": torchserve.DRAIN_S, "startup_s": settings.startup_timeout}
     try:
         supervision = Supervision(child, signals, given.log, **limits)
-        ending = supervision.run(http.reachable_address(settings.bind_address), settings.port, turn.give, on_ready)
+        ending = supervision.run(http.reachable_address(settings.bind_address), settings.port, on_answer, on_ready)
     finally:
         process.end_descendants()
     if sentence := diagnosis.explain(ending, known):
@@ -90,7 +93,7 @@ def run(given: Given, prepared: Prepared, signals: process.Signals, turn: StartT
 
 
 def _decide(given: Given, settings: Settings, source: model.Source) -> torchserve.Launch:
-    share = capacity(settings, given.resources, source.ours, source.size)
+    share = capacity(settings, given.resources, source.shares_weights, source.size)
     return torchserve.Launch(
         settings=settings,
         capacity=share,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from entrypoint.ports import Ports
 
 MAIN_CLASS = "byoc.endpoints.Frontend"
 DRAIN_S = 25
+MANAGEMENT_OPENS_WITHIN_S = 5.0
 RETRY_WINDOW_S = 300
 # Read by the launcher or by us, or in the way of the one model that is loaded.
 NOT_PASSED_ON = (
@@ -157,10 +159,22 @@ def describe(management_port: int) -> Mapping[str, Any]:
     """``GET /models/model``: an array with one entry per version."""
     path = f"/models/{model.NAME}"
     try:
-        status, body = http.get(http.LOOPBACK, management_port, path, 5.0)
+        status, body = _first_answer(management_port, path)
         described = json.loads(body)[0] if status == 200 else None
     except (OSError, ValueError, LookupError) as error:
         raise StartError(f"TorchServe does not describe the model that it loaded: {error}") from None
     if not isinstance(described, dict):
         raise StartError(f"TorchServe does not describe the model that it loaded: GET {path} answers {status}")
     return described
+
+
+def _first_answer(port: int, path: str) -> tuple[int, bytes]:
+    """The management port opens a moment after the serving port: it may have refused once."""
+    deadline = time.monotonic() + MANAGEMENT_OPENS_WITHIN_S
+    while True:
+        try:
+            return http.get(http.LOOPBACK, port, path, 5.0)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)

@@ -30,7 +30,7 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = b"" if self.path == "/ping" else self.described
-        self.send_response(503 if "late" in WORDS else 200)
+        self.send_response(503 if "late" in WORDS and self.path == "/ping" else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

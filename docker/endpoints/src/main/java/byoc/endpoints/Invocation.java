@@ -26,6 +26,8 @@ final class Invocation extends Job {
     private final Exchange exchange;
     private final PendingCalls pending;
     private final Metrics metrics;
+    private final Gathering gathering;
+    private final Model model;
     private final int bodyBytes;
     private final int timeoutSeconds;
     private volatile boolean taken;
@@ -37,11 +39,14 @@ final class Invocation extends Job {
             int bodyBytes,
             Exchange exchange,
             PendingCalls pending,
-            Metrics metrics) {
+            Metrics metrics,
+            Gathering gathering) {
         super(model.getModelName(), null, WorkerCommands.PREDICT, input);
         this.exchange = exchange;
         this.pending = pending;
         this.metrics = metrics;
+        this.gathering = gathering;
+        this.model = model;
         this.bodyBytes = bodyBytes;
         this.timeoutSeconds = model.getResponseTimeout();
     }
@@ -78,6 +83,7 @@ final class Invocation extends Job {
             metrics.queued((getScheduled() - getBegin()) / 1e9);
             WorkerReply reply = new WorkerReply(whole, contentType, status, phrase, headers);
             reply.report(metrics, exchange);
+            reply.batch().ifPresent(batch -> gathering.answered(model, batch));
             exchange.answer(reply.response());
         } catch (Throwable fault) { // whatever it is, TorchServe's worker thread must not see it
             LOG.warn("The handler's answer to request {} cannot be sent: {}", exchange.id(), fault.toString());

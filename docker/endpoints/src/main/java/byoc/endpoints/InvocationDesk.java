@@ -22,6 +22,7 @@ final class InvocationDesk {
     private final Readiness readiness;
     private final PendingCalls pending;
     private final Metrics metrics;
+    private final Gathering gathering = new Gathering();
 
     InvocationDesk(Settings settings, Readiness readiness, PendingCalls pending, Metrics metrics) {
         this.settings = settings;
@@ -40,7 +41,7 @@ final class InvocationDesk {
         FullHttpRequest request = exchange.request();
         RequestInput input = new RequestInput(Exchange.freshId());
         Invocation invocation =
-                new Invocation(model, input, request.content().readableBytes(), exchange, pending, metrics);
+                new Invocation(model, input, request.content().readableBytes(), exchange, pending, metrics, gathering);
         if (!pending.admit(invocation)) {
             exchange.answer(ErrorType.OVERLOADED.response("The bodies of the calls that wait take "
                     + settings.maxPendingBytes() / 1048576 + " MiB, which is all the memory there is for them; "
@@ -51,7 +52,9 @@ final class InvocationDesk {
         input.setHeaders(headers(request, exchange.id()));
         input.addParameter(new Body(ByteBufUtil.getBytes(request.content()), request.headers().get("content-type")));
         exchange.releaseRequest();
-        if (!enqueue(invocation)) {
+        if (enqueue(invocation)) {
+            gathering.queued(model);
+        } else {
             pending.remove(invocation);
             exchange.answer(ErrorType.OVERLOADED.response("All " + settings.queueSize()
                     + " places in the queue are taken; send it again in a second, send less at once, or add workers."

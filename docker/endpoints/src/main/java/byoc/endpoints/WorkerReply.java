@@ -8,6 +8,7 @@ import io.netty.handler.codec.http.HttpResponseStatus;
 import io.netty.handler.codec.http.HttpVersion;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 
 /**
@@ -70,6 +71,11 @@ final class WorkerReply {
 
     FullHttpResponse response() {
         return response;
+    }
+
+    /** What the handler told of its batch; one answer of each carries it. */
+    Optional<BatchReport> batch() {
+        return Optional.ofNullable(batch);
     }
 
     /** Passes the handler's notes on. */
