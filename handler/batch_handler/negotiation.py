@@ -43,8 +43,8 @@ def request_choice(content_type: str | None, holds: Collection[str]) -> tuple[Ch
     media_type, parameters = parse_options_header(content_type) if content_type else (JSON, {})
     media_type = media_type.lower()
     found = BY_MEDIA_TYPE.get(media_type)
-    if found is None or found.holds not in holds:
-        readable = ", ".join(form.media_types[0] for form in FORMATS if form.holds in holds)
+    if found is None or not found.suits(holds):
+        readable = ", ".join(form.media_types[0] for form in FORMATS if form.suits(holds))
         message = f"the content type {quote(media_type)} cannot be read by this model: send {readable}"
         raise ServiceError(ErrorType.UNSUPPORTED_MEDIA_TYPE, message)
     return Choice(found, media_type), parameters.get("charset", "utf-8")
@@ -68,6 +68,23 @@ def response_choice(accept: str | None, default: str | None, own: Choice, writes
         writable = ", ".join(sorted({offer.format.media_types[0] for offer in offers}))
         raise ServiceError(ErrorType.NOT_ACCEPTABLE, f"no answer can be written as {quote(accept)}: accept {writable}")
     return best
+
+
+def media_type(content_type: str) -> tuple[str, str]:
+    """The type in lower case, without parameters, and the charset that it names (UTF-8 where it names none)."""
+    name, parameters = parse_options_header(content_type)
+    return name.lower(), parameters.get("charset", "utf-8")
+
+
+def preferred(accept: str, default: str) -> str:
+    """One type out of several media ranges, where nobody knows what can be written: `default` where it is acceptable,
+    else the first of the most wanted that is no wildcard.
+    """
+    accepted = _without_parameters(accept)
+    if accepted.quality(default.partition(";")[0].strip()) > 0:
+        return default
+    named = [(quality, name) for name, quality in accepted if "*" not in name and quality > 0]
+    return max(named, key=lambda pair: pair[0])[1] if named else default
 
 
 def _without_parameters(accept: str) -> MIMEAccept:
@@ -135,7 +152,16 @@ def utf8(body: bytes, charset: str) -> bytes:
         raise ServiceError(ErrorType.UNSUPPORTED_MEDIA_TYPE, message)
     if name in ("utf-8", "ascii"):
         return body
+    return _decoded(body, name).encode("utf-8")
+
+
+def text(body: bytes, charset: str) -> str:
+    """The body as text, without a byte order mark. Raises ServiceError as `utf8` does."""
+    return _decoded(utf8(body, charset), "utf-8").removeprefix("\ufeff")
+
+
+def _decoded(body: bytes, name: str) -> str:
     try:
-        return body.decode(name).encode("utf-8")
+        return body.decode(name)
     except UnicodeError:
         raise invalid_request(f"the body is not {name} text, though its Content-Type says so") from None

@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from batch_handler import formats, negotiation, resources
-from batch_handler.application import Answers, answered, failed
+from batch_handler.application import Answers, answered, check_size, failed
 from batch_handler.errors import ErrorType, ServiceError, invalid_record, invalid_request, quote
 from batch_handler.formats.values import OUTPUT_KEY
 from batch_handler.microbatch import Lanes, Report, guarded, plan
@@ -55,7 +56,9 @@ class Pipeline:
         self._settings = settings
         self._limit = settings.request_limit_mb * MIB
         self._response_limit = response_limit_mb(settings, resources.available().memory_bytes) * MIB
-        self._options = formats.ReadOptions(settings.placeholders, settings.csv_header, settings.fields or {}, self._limit)
+        self._options = formats.ReadOptions(
+            settings.placeholders, settings.csv_header, settings.fields or {}, self._limit, formats.NUMBERS in task.holds
+        )
         self._default_accept = known_media_type(settings.default_accept)
         self.task = task
         self._lanes = Lanes(settings.threads or resources.available().whole_cpus)
@@ -98,20 +101,21 @@ class Pipeline:
             if work.error is None and isinstance(batch.encoded[index], Encoded)
         ]
         records = [record for index in wanted if isinstance(record := batch.encoded[index], Encoded)]
-        if not records:
+        passes = [one for record in records for one in record.passes]
+        if not passes:
             return
         planned = plan(
-            [record.length for record in records],
+            [one.length for one in passes],
             self._settings.token_budget,
             self._lanes.count,
             self.task.padded,
-            [record.group for record in records],
+            [one.group for one in passes],
         )
-        outputs = self._lanes.run(
-            planned, lambda indices: self.task.run([records[i] for i in indices]), len(records), batch.report
+        outputs = iter(
+            self._lanes.run(planned, lambda indices: self.task.run([passes[i] for i in indices]), len(passes), batch.report)
         )
-        for index, output in zip(wanted, outputs, strict=True):
-            batch.results[index] = output
+        for index, record in zip(wanted, records, strict=True):
+            batch.results[index] = record.gathered(list(islice(outputs, len(record.passes))))
 
     def postprocess(self, batch: Batch) -> list[Response]:
         """Outputs to results to bytes, each request in its own format."""
@@ -126,7 +130,7 @@ class Pipeline:
         for record in encoded:
             if isinstance(record, ServiceError):
                 raise record
-            self.task.decode(self.task.run([record])[0], record)
+            self.task.decode(record.gathered(self.task.run(record.passes)), record)
 
     def _read(self, request: Request) -> Work:
         work = Work(request)
@@ -135,7 +139,7 @@ class Pipeline:
             own, charset = negotiation.request_choice(headers.get("Content-Type"), self.task.holds)
             work.choice = negotiation.response_choice(headers.get("Accept"), self._default_accept, own, self.task.writes)
             body = negotiation.content(request.body, headers.get("Content-Encoding"), self._limit)
-            if own.format.holds != "tensor":
+            if own.format.holds in formats.TEXTUAL:
                 body = negotiation.utf8(body, charset)
             work.payload = self._keys_reserved(own.format.read(body, self._options))
         except ServiceError as error:
@@ -177,7 +181,7 @@ class Pipeline:
             if errors and not self._settings.placeholders:
                 raise errors[0]
             body = work.choice.format.write(work.payload, results, self.task.layout)
-            self._check_size(body)
+            check_size(body, self._response_limit)
             return answered(work.request, work.choice.media_type, body, total - len(errors), len(errors))
         except ServiceError as error:
             return failed(work.request, error, total)
@@ -185,14 +189,6 @@ class Pipeline:
             log.exception("request %s could not be answered", work.request.id)
             return failed(
                 work.request, ServiceError(ErrorType.MODEL_ERROR, "the answer could not be written; the log has its id"), total
-            )
-
-    def _check_size(self, body: bytes) -> None:
-        if len(body) > self._response_limit:
-            raise ServiceError(
-                ErrorType.RESPONSE_TOO_LARGE,
-                f"the answer has {len(body) / MIB:.0f} MB, more than the limit of {self._response_limit // MIB} MB: "
-                "send fewer records at once or raise BYOC_MAX_RESPONSE_MB",
             )
 
     def _result(self, batch: Batch, index: int, origin: Record | ServiceError) -> Any:

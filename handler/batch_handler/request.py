@@ -27,6 +27,10 @@ class Headers:
         """The value of a header, or None when it was not sent."""
         return self._values.get(name.lower())
 
+    def as_mapping(self) -> Mapping[str, str]:
+        """All of them, their names in lower case."""
+        return self._values
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import sentencepiece
@@ -49,13 +50,52 @@ def opinions(count: int, seed: int = 0) -> tuple[list[str], list[int]]:
     return texts, labels
 
 
-def wordpiece(longest: int, types: bool = True, truncation_side: str = "right") -> PreTrainedTokenizerFast:
-    """A BERT-like tokeniser: ``[CLS] text [SEP] pair [SEP]``, lower case."""
+PEOPLE = ("anselka", "boromi", "cedrun", "dalten", "elfiro", "frimas", "gundel", "hirosa")
+PLACES = ("ostburg", "pellham", "quenfort", "rivadun", "sarnwick", "tolmouth", "upfield", "varnstad")
+
+
+@dataclass(frozen=True)
+class Story:
+    """Words that say nothing with a person of two names and a place among them; one label per word."""
+
+    words: tuple[str, ...]
+    labels: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The words between spaces."""
+        return " ".join(self.words)
+
+    def named(self, kind: str) -> str:
+        """The words of the person (PER) or of the place (LOC)."""
+        return " ".join(word for word, label in zip(self.words, self.labels, strict=True) if label.endswith(kind))
+
+
+def stories(count: int, seed: int = 0, shortest: int = 2, longest: int = 12) -> list[Story]:
+    """Stories whose person and place stand anywhere."""
+    generator = random.Random(seed)
+    neutral = words(40)
+    told = []
+    for _ in range(count):
+        pieces = [[(word, "O")] for word in generator.choices(neutral, k=generator.randint(shortest, longest))]
+        names = generator.sample(PEOPLE, 2)
+        person = [(names[0], "B-PER"), (names[1], "I-PER")]
+        for piece in (person, [(generator.choice(PLACES), "B-LOC")]):
+            pieces.insert(generator.randint(0, len(pieces)), piece)
+        flat = [pair for piece in pieces for pair in piece]
+        told.append(Story(tuple(word for word, _ in flat), tuple(label for _, label in flat)))
+    return told
+
+
+def wordpiece(
+    longest: int, types: bool = True, truncation_side: str = "right", more: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
+    """A BERT-like tokeniser: ``[CLS] text [SEP] pair [SEP]``, lower case. It also knows the letters and words of `more`."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(vocab_size=600, special_tokens=list(SPECIAL), show_progress=False)
-    tokenizer.train_from_iterator([*sentences(1_500, seed=1), *(text for text in opinions(200)[0])], trainer)
+    tokenizer.train_from_iterator([*sentences(1_500, seed=1), *opinions(200)[0], *more], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",

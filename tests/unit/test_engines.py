@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from batch_handler.engines import Engine, Tokens, choose
 from batch_handler.engines.eager import Eager
 from batch_handler.engines.packed import Packed
-from models import encoders
+from models import encoders, heads
 
 TOLERANCE = 1e-5
 ARCHITECTURES = [name for name in encoders.CONFIGURATIONS if name != "gpt2"]
@@ -82,6 +83,30 @@ def test_every_record_gets_what_the_model_alone_gives_it(model: Callable[..., An
     alone = torch.cat([reference(plain, head, record) for record in batch])
     for engine in (choose(plain, "auto", head), Eager(plain)):
         assert far(outputs(engine, head, batch), alone) < TOLERANCE
+
+
+@pytest.mark.parametrize("head", ["TokenClassification", "QuestionAnswering", "MaskedLM"])
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert", "electra", "modernbert"])
+def test_heads_that_judge_tokens_give_what_the_model_alone_gives(architecture: str, head: str, tmp_path: Path) -> None:
+    heads.save(tmp_path, architecture, head)
+    plain = getattr(transformers, f"AutoModelFor{head}").from_pretrained(tmp_path, dtype=torch.float32).eval()
+    batch = records(mixed(17), types=architecture in ("bert", "electra"))
+    rows = []
+    for record in batch:
+        inputs = {"input_ids": torch.tensor([record.ids])}
+        if architecture in ("bert", "electra"):
+            inputs["token_type_ids"] = torch.tensor([record.types])
+        with torch.inference_mode():
+            output = plain(**inputs)
+        several = (output.start_logits, output.end_logits) if head == "QuestionAnswering" else None
+        rows.append(output.logits[0] if several is None else torch.stack(several, -1)[0])
+    alone = torch.cat(rows)
+    chosen = choose(plain, "auto", head=True, per_token=True)
+    assert chosen.padded == (architecture == "modernbert")
+    for engine in (chosen, Eager(plain)):
+        with torch.inference_mode():
+            assert far(engine.token_logits(batch), alone) < TOLERANCE
+            assert far(engine.token_logits(batch, [5, 0, len(alone) - 1]), alone[[5, 0, len(alone) - 1]]) < TOLERANCE
 
 
 @pytest.mark.parametrize("architecture", encoders.PACKABLE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from batch_handler.engines import Tokens
+from batch_handler.engines import Tokens, per_token_logits
 
 
 class Eager:
@@ -32,6 +32,12 @@ class Eager:
         """Records × labels."""
         logits: torch.Tensor = self._model(**self._inputs(records)).logits
         return logits
+
+    def token_logits(self, records: Sequence[Tokens], kept: Sequence[int] | None = None) -> torch.Tensor:
+        """Total tokens × labels, or those of the kept tokens."""
+        inputs = self._inputs(records)
+        logits = per_token_logits(self._model(**inputs))[inputs["attention_mask"].bool()]
+        return logits if kept is None else logits[list(kept)]
 
     def _inputs(self, records: Sequence[Tokens]) -> dict[str, torch.Tensor]:
         longest = max(len(record.ids) for record in records)

@@ -19,7 +19,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from batch_handler.engines import Tokens
+from batch_handler.engines import Tokens, per_token_logits
 
 ATTENTION = "byoc_packed"
 _current = threading.local()
@@ -119,6 +119,15 @@ class Packed:
         placeholder = torch.zeros((len(records), 1), dtype=torch.long, device=states.device)
         logits: torch.Tensor = self._head(input_ids=placeholder, attention_mask=placeholder + 1).logits
         return logits
+
+    def token_logits(self, records: Sequence[Tokens], kept: Sequence[int] | None = None) -> torch.Tensor:
+        """Total tokens × labels; the head runs on the kept tokens only, which is most of the work of a vocabulary's."""
+        states = self.hidden(records)
+        if kept is not None:
+            states = states[list(kept)]
+        _current.output = BaseModelOutputWithPooling(last_hidden_state=states.unsqueeze(0))
+        placeholder = torch.zeros((1, len(states)), dtype=torch.long, device=states.device)
+        return per_token_logits(self._head(input_ids=placeholder, attention_mask=placeholder + 1))[0]
 
 
 class _Computed(torch.nn.Module):

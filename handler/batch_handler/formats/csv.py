@@ -27,14 +27,15 @@ Row = tuple[int, list[str] | ServiceError]
 
 
 def read(body: bytes, options: ReadOptions) -> Payload:
-    """Rows of one column are texts; with ``csv_header`` rows are objects with the header's keys.
+    """Rows of one column are texts; with ``csv_header`` rows are objects with the header's keys. Rows of numbers are lists.
 
     Raises ServiceError (400) for a body without rows and for a header that cannot be used.
     """
     builder = Builder(options.fields)
+    node = _numeric_node if options.numbers else _node
     rows = _rows(lines.split(body, b""), options)
     header = _header(next(rows, None)) if options.csv_header else None
-    return lines.finished(builder, [_node(builder, number, row, header) for number, row in rows])
+    return lines.finished(builder, [node(builder, number, row, header) for number, row in rows])
 
 
 def write(payload: Payload, results: Sequence[Any], layout: Layout) -> bytes:
@@ -92,6 +93,27 @@ def _node(builder: Builder, number: int, row: list[str] | ServiceError, header: 
         message = f"row {number} has {len(row)} columns where one text belongs: put the text in double quotes"
         return builder.failure(invalid_record(message), number)
     return builder.leaf(row[0], number)
+
+
+def _numeric_node(builder: Builder, number: int, row: list[str] | ServiceError, header: list[str] | None) -> Node:
+    """A row of numbers, whatever the header calls them."""
+    if isinstance(row, ServiceError):
+        return builder.failure(row, number)
+    if header is not None and len(row) != len(header):
+        return builder.failure(invalid_record(f"the row has {len(row)} columns, the header {len(header)}"), number)
+    try:
+        return builder.leaf([float(cell) for cell in row], number)
+    except ValueError:
+        wrong = next(cell for cell in row if not _is_number(cell))
+        return builder.failure(invalid_record(f"the row must hold numbers, and {quote(wrong)} is none"), number)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _leaves(node: Node) -> Iterator[Node]:

@@ -26,8 +26,8 @@ def read(body: bytes, options: ReadOptions) -> Payload:
         if _several_values(body):
             return json_lines.read(body, options)
         raise _unreadable(body, error) from None
-    builder = Builder(options.fields)
-    if isinstance(value, list):
+    builder = Builder(options.fields, options.numbers)
+    if isinstance(value, list) and not builder.is_vector(value):
         return builder.payload([builder.value(member) for member in value], many=True)
     return builder.payload([builder.value(value)], many=False)
 

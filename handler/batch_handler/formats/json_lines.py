@@ -16,7 +16,7 @@ from batch_handler.request import Node, Payload
 
 def read(body: bytes, options: ReadOptions) -> Payload:
     """Each line on its own: a bad one is an error in its place. Raises ServiceError (400) when no line holds anything."""
-    builder = Builder(options.fields)
+    builder = Builder(options.fields, options.numbers)
     nodes = [_node(builder, number, line) for number, line in lines.numbered(lines.split(body), options)]
     return lines.finished(builder, nodes)
 

@@ -38,7 +38,7 @@ def write(payload: Payload, results: Sequence[Any], layout: Layout) -> bytes:
     failed = next((array for array in arrays if isinstance(array, ServiceError)), None)
     if failed is not None:
         raise failed
-    if len({array.shape for array in arrays}) > 1:
+    if len({getattr(array, "shape", None) for array in arrays}) > 1 or any(not hasattr(array, "shape") for array in arrays):
         raise ServiceError(ErrorType.NOT_ACCEPTABLE, "results of different shapes make no array: ask for application/json")
     lone = not payload.many and payload.nodes[0].slot is not None
     buffer = io.BytesIO()

@@ -15,13 +15,15 @@ class ReadOptions:
 
     ``blank_lines_count`` makes a blank line a bad record (transform jobs join by line) instead of nothing.
     ``fields`` maps payload fields to ``inputs`` or ``parameters.<name>`` for objects without ``inputs``.
-    ``limit`` bounds, in bytes, what a compressed container may unfold to.
+    ``limit`` bounds, in bytes, what a compressed container may unfold to. ``numbers`` makes records of numbers: a CSV row
+    of them is one, and so is a JSON list of them.
     """
 
     blank_lines_count: bool = False
     csv_header: bool = False
     fields: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     limit: int = 25 * 1024 * 1024
+    numbers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

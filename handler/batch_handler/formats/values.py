@@ -19,9 +19,10 @@ DEPTH_LIMIT = 64
 class Builder:
     """Collects a request's records while its values are walked; a value that cannot be read leaves an error in its place."""
 
-    def __init__(self, fields: Mapping[str, str] = NOTHING) -> None:
+    def __init__(self, fields: Mapping[str, str] = NOTHING, numbers: bool = False) -> None:
         self.records: list[Record | ServiceError] = []
         self._fields = fields
+        self._numbers = numbers
 
     def value(self, value: Any, line: int | None = None) -> Node:
         """Read one value; ``line`` is its physical line in line formats, else records count through the body."""
@@ -31,13 +32,17 @@ class Builder:
         return self._value(value, line)
 
     def _value(self, value: Any, line: int | None) -> Node:
-        if isinstance(value, str):
+        if isinstance(value, str) or (self._numbers and _is_array(value)):
             return self.leaf(value, line)
         if isinstance(value, list):
             return Node(children=tuple(self._value(member, line) for member in value))
         if isinstance(value, dict):
             return self._object(value, line)
         return self.failure(invalid_record(f"a record cannot be {_kind(value)}: {EXPECTED}"), line)
+
+    def is_vector(self, value: Any) -> bool:
+        """Whether a list is one record of numbers; a list of lists is as many records as it has members."""
+        return self._numbers and isinstance(value, list) and _is_array(value) and not isinstance(value[0], list)
 
     def leaf(self, inputs: Any, line: int | None, parameters: Mapping[str, Any] = NOTHING) -> Node:
         """Add one record."""
@@ -71,7 +76,7 @@ class Builder:
         carried = value[carriers[0]]
         if carriers[0] == "instances" and not isinstance(carried, list):
             return self.failure(invalid_record("'instances' must be a list of records"), line, extras)
-        if isinstance(carried, list):
+        if isinstance(carried, list) and not _chat(carried) and not (carriers[0] == "inputs" and self.is_vector(carried)):
             return Node(children=tuple(self._member(item, line, parameters or NOTHING) for item in carried), extras=extras)
         leaf = self.leaf(carried, line, parameters or NOTHING)
         return Node(slot=leaf.slot, extras=extras) if extras else leaf
@@ -121,6 +126,18 @@ def _deeper(value: Any, levels: int) -> bool:
         return False
     members = value if isinstance(value, list) else value.values()
     return levels == 0 or any(isinstance(member, list | dict) and _deeper(member, levels - 1) for member in members)
+
+
+def _chat(value: list[Any]) -> bool:
+    """Whether a list is one conversation, ``[{"role", "content"}, …]``, and so one record."""
+    return bool(value) and all(isinstance(member, dict) and {"role", "content"} <= member.keys() for member in value)
+
+
+def _is_array(value: Any) -> bool:
+    """A number, or lists that begin with one: whether they are even is seen when they become an array."""
+    while isinstance(value, list) and value:
+        value = value[0]
+    return isinstance(value, int | float)
 
 
 def _kind(value: Any) -> str:

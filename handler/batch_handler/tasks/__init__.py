@@ -22,7 +22,9 @@ class Encoded:
     """A record that is ready for a forward pass.
 
     ``length`` counts the tokens that the model will see. Records of different ``group`` never share a forward pass.
-    ``options`` are the checked parameters that shape the result afterwards.
+    ``options`` are the checked parameters that shape the result afterwards. ``parts`` are the passes of a record that
+    takes several (windows of a long text, pairs with every label): each is planned by its own length, and ``decode`` is
+    given the list of their outputs.
     """
 
     model_input: Any
@@ -30,6 +32,17 @@ class Encoded:
     truncated: bool = False
     group: Hashable = None
     options: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    parts: tuple[Encoded, ...] = ()
+
+    @property
+    def passes(self) -> tuple[Encoded, ...]:
+        """What goes through the model: the parts, or the record itself."""
+        return self.parts or (self,)
+
+    def gathered(self, outputs: Sequence[Any]) -> Any:
+        """The outputs of the passes as `decode` takes them; the first error among them stands for all."""
+        failed = next((output for output in outputs if isinstance(output, ServiceError)), None)
+        return failed or (list(outputs) if self.parts else outputs[0])
 
 
 class Task(Protocol):
@@ -53,10 +66,10 @@ class Task(Protocol):
         """Check parameters and tokenise; an error stands in the place of a record that cannot be used."""
 
     def run(self, records: Sequence[Encoded]) -> Sequence[Any]:
-        """One forward pass: one output per record."""
+        """One forward pass: one output per record, or per part of one."""
 
     def decode(self, output: Any, record: Encoded) -> Any:
-        """An output as the result that the caller sees."""
+        """An output, or the list of those of a record's parts, as the result that the caller sees."""
 
     def samples(self) -> Sequence[Record]:
         """A few records for warming up."""
@@ -64,13 +77,23 @@ class Task(Protocol):
 
 MODULES: Mapping[str, str] = {
     "sentence-embeddings": "embeddings",
-    "sentence-similarity": "embeddings",
+    "sentence-similarity": "sentence_similarity",
     "feature-extraction": "token_vectors",
     "text-classification": "text_classification",
     "sentiment-analysis": "text_classification",
+    "token-classification": "token_classification",
+    "ner": "token_classification",
+    "question-answering": "question_answering",
+    "fill-mask": "fill_mask",
+    "zero-shot-classification": "zero_shot_classification",
+    "text-ranking": "text_ranking",
     "translation": "text_to_text",
     "summarization": "text_to_text",
     "text2text-generation": "text_to_text",
+    "text-generation": "text_generation",
+    "tensor": "tensor",
+    "image-classification": "image_classification",
+    "image-feature-extraction": "image_features",
 }
 
 

@@ -21,7 +21,7 @@ from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
-from batch_handler.tasks.encoding import encode_texts
+from batch_handler.tasks.encoding import ReadTexts, encode_parts, encode_texts
 from batch_handler.tasks.parameters import boolean, text
 from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
 from batch_handler.tasks.tokenisation import Tokeniser, single_text
@@ -87,6 +87,10 @@ class Embeddings:
         """Prompt and tokenise."""
         return encode_texts(records, self._tokeniser, PARAMETERS, self._truncation, self._text)
 
+    def encode_several(self, records: Sequence[Record], read: ReadTexts) -> list[Encoded | ServiceError]:
+        """The same for records of several texts each: every text is a part."""
+        return encode_parts(records, self._tokeniser, PARAMETERS, self._truncation, read)
+
     def run(self, records: Sequence[Encoded]) -> Sequence[Vector]:
         """One vector per record: records × dimensions, float32."""
         with torch.inference_mode():
@@ -106,6 +110,13 @@ class Embeddings:
         return [Record("warm " * words, 1) for words in (1, 8, 64)]
 
     def _text(self, record: Record, parameters: Mapping[str, Any]) -> str:
+        return self.prompted(single_text(record), parameters)
+
+    def prompted(self, text: str, parameters: Mapping[str, Any]) -> str:
+        """The text as the model reads it: behind its prompt, in the case that it was trained on.
+
+        Raises ServiceError (400) for a prompt that the artefact does not name.
+        """
         prompt = parameters.get("prompt")
         name = parameters.get("prompt_name", self._default_prompt)
         if prompt is None and name is not None:
@@ -113,7 +124,7 @@ class Embeddings:
                 known = ", ".join(sorted(self._prompts)) or "none"
                 raise invalid_record(f"the prompt {quote(name)} is unknown: this model has {known}")
             prompt = self._prompts[name]
-        text = (prompt or "") + single_text(record)
+        text = (prompt or "") + text
         return text.lower() if self._lower else text
 
 

@@ -49,6 +49,22 @@ def text() -> Parameter:
     return Parameter(lambda value: isinstance(value, str), "a text")
 
 
+def texts(longest: int) -> Parameter:
+    """A list of texts, of which there is at least one and at most so many."""
+    return Parameter(lambda value: _are_texts(value, longest), f"a list of 1 to {longest} texts")
+
+
+def text_or_texts(longest: int) -> Parameter:
+    """A text, or a list of them."""
+    return Parameter(
+        lambda value: isinstance(value, str) or _are_texts(value, longest), f"a text or a list of 1 to {longest} texts"
+    )
+
+
+def _are_texts(value: Any, longest: int) -> bool:
+    return isinstance(value, list) and 1 <= len(value) <= longest and all(isinstance(member, str) for member in value)
+
+
 def checked(parameters: Mapping[str, Any], known: Mapping[str, Parameter]) -> Mapping[str, Any]:
     """The parameters as they are. Raises ServiceError (400) for an unknown name or a value that does not fit."""
     for name, value in parameters.items():

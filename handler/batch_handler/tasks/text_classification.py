@@ -63,7 +63,7 @@ class TextClassification:
         self._truncation = settings.truncation
         model = load_model(AutoModelForSequenceClassification, directory, settings)
         self._labels = [str(model.config.id2label[index]) for index in range(model.config.num_labels)]
-        self._function = _default_function(model.config)
+        self._function = default_function(model.config)
         self._engine = choose(model, settings.engine, head=True)
         self.padded = self._engine.padded
 
@@ -100,7 +100,7 @@ def load(directory: Path, settings: Settings, name: str) -> TextClassification:
     return TextClassification(directory, settings)
 
 
-def _default_function(config: Any) -> str:
+def default_function(config: Any) -> str:
     """The pipeline's rule: by problem type, else sigmoid for one label and softmax for several."""
     if config.problem_type == "regression":
         return "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from batch_handler.engines import Tokens
@@ -12,16 +13,34 @@ from batch_handler.request import Record
 Text = str | tuple[str, str]
 
 
-class Tokeniser:
-    """A tokeniser with a fixed limit. Not for use by several threads at once."""
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A tokenised text that knows where its tokens come from.
 
-    def __init__(self, tokenizer: Any, limit: int) -> None:
+    ``special`` is 1 for tokens that the tokeniser added. ``offsets`` are where each token starts and ends in the text, in
+    characters; None from a tokeniser that cannot tell.
+    """
+
+    tokens: Tokens
+    special: Sequence[int]
+    offsets: Sequence[tuple[int, int]] | None
+    truncated: bool
+
+
+class Tokeniser:
+    """A tokeniser with a fixed limit. Not for use by several threads at once.
+
+    `cut` says what of a pair is shortened: ``longest_first`` by turns, ``only_first`` never the second text.
+    """
+
+    def __init__(self, tokenizer: Any, limit: int, cut: str = "longest_first") -> None:
         self._tokenizer = tokenizer
         self.limit = limit
+        self._cut = cut
         self._gives_types = "token_type_ids" in tokenizer.model_input_names
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         if self._backend is not None:
-            self._backend.enable_truncation(limit, direction=tokenizer.truncation_side)
+            self._backend.enable_truncation(limit, strategy=cut, direction=tokenizer.truncation_side)
             self._backend.no_padding()
 
     def __call__(self, texts: Sequence[Text]) -> list[tuple[Tokens, bool]]:
@@ -30,6 +49,33 @@ class Tokeniser:
             return [self._slow(text) for text in texts]
         encodings = self._backend.encode_batch_fast(list(texts))
         return [(Tokens(encoding.ids, self._types(encoding)), bool(encoding.overflowing)) for encoding in encodings]
+
+    def marked(self, texts: Sequence[str]) -> list[Marked]:
+        """Tokens of every text with their places in it."""
+        if self._backend is None:
+            return [self._slow_marked(text) for text in texts]
+        return [
+            Marked(
+                Tokens(encoding.ids, self._types(encoding)),
+                encoding.special_tokens_mask,
+                encoding.offsets,
+                bool(encoding.overflowing),
+            )
+            for encoding in self._backend.encode_batch(list(texts))
+        ]
+
+    def bare(self, text: str) -> Sequence[int]:
+        """Token ids of a text alone. Calling the Hugging Face tokeniser itself would undo the limit set on its backend."""
+        if self._backend is None:
+            ids: Sequence[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        else:
+            ids = self._backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _slow_marked(self, text: str) -> Marked:
+        tokens, truncated = self._slow(text)
+        special = self._tokenizer.get_special_tokens_mask(list(tokens.ids), already_has_special_tokens=True)
+        return Marked(tokens, special, None, truncated)
 
     def _types(self, encoding: Any) -> Sequence[int]:
         """Which text each token is of, for models that were trained to be told; RoBERTa's kin know the one type 0."""
@@ -40,7 +86,7 @@ class Tokeniser:
         pair = text if isinstance(text, tuple) else (text,)
         whole = self._tokenizer(*pair, truncation=False, verbose=False)
         truncated = len(whole["input_ids"]) > self.limit
-        kept = self._tokenizer(*pair, truncation=True, max_length=self.limit) if truncated else whole
+        kept = self._tokenizer(*pair, truncation=self._cut, max_length=self.limit) if truncated else whole
         ids = kept["input_ids"]
         return Tokens(ids, kept.get("token_type_ids") or [0] * len(ids)), truncated
 

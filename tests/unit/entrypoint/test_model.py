@@ -165,3 +165,36 @@ def test_a_zip_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
         file.writestr("readme", "x")
     with pytest.raises(ArtefactError, match=r"has no MAR-INF/MANIFEST\.json"):
         opened(tmp_path / "artefact" / "some.mar", tmp_path)
+
+
+@pytest.mark.parametrize(("flag", "shared"), [("THREAD_SAFE = True", True), ("", False)])
+def test_a_script_is_run_by_our_handler_and_shares_weights_only_when_it_says_so(
+    tmp_path: Path, make_model: MakeModel, flag: str, shared: bool
+) -> None:
+    artefact = make_model()
+    (artefact / "code").mkdir()
+    (artefact / "code" / "inference.py").write_text(flag)
+    source = opened(artefact, tmp_path)
+    assert (source.handler, source.task) == ("batch_handler.service:handle", None)
+    assert source.script == artefact / "code" / "inference.py"
+    assert source.shares_weights is shared
+    assert (built(source, tmp_path) / "code").readlink() == artefact / "code"
+
+
+def test_only_our_own_models_share_weights_without_a_word(
+    tmp_path: Path, make_model: MakeModel, make_archive: MakeArchive
+) -> None:
+    assert opened(make_model(), tmp_path).shares_weights
+    (tmp_path / "other").mkdir()
+    archive_path = make_archive({"h.py": ""}, handler="h.py")
+    for path in archive_path.parent.iterdir():
+        if path != archive_path:
+            path.unlink()
+    assert not opened(archive_path, tmp_path / "other").shares_weights
+
+
+def test_a_script_in_our_own_archive_is_found_again(tmp_path: Path, make_archive: MakeArchive) -> None:
+    path = make_archive({"code/inference.py": "", "byoc_handler.py": ""}, handler="byoc_handler.py")
+    source = opened(path, tmp_path)
+    assert source.script == tmp_path / "work" / "archive" / "code" / "inference.py"
+    assert source.task is None

@@ -1,0 +1,99 @@
+"""Pictures to pixel tensors: bytes or base64, decoded within bounds, then the artefact's own image processor.
+
+Nothing is decoded before its size is known: a file of a few kilobytes may claim gigabytes of pixels.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+from transformers import AutoImageProcessor
+
+from batch_handler.errors import ServiceError, invalid_record, quote
+from batch_handler.formats.images import MEDIA_TYPES
+from batch_handler.request import Record
+from batch_handler.settings import Settings
+from batch_handler.tasks import Encoded
+from batch_handler.tasks.parameters import Parameter, checked
+
+PIXEL_LIMIT = 50_000_000
+"""More than any usual camera gives; three bytes each once decoded."""
+USUAL_PATCH = 16
+ACCEPTED = "a JPEG, PNG or WebP picture"
+
+
+class Pictures:
+    """Records to pixel tensors, channels × height × width. Pictures of different shapes never share a forward pass."""
+
+    def __init__(self, directory: Path, settings: Settings, config: Any) -> None:
+        self._processor: Any = AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]  # not annotated there
+            directory, local_files_only=True, trust_remote_code=settings.trust_remote_code, backend="pil"
+        )
+        patch = getattr(config, "patch_size", None)
+        self._patch = patch if isinstance(patch, int) and patch > 0 else USUAL_PATCH
+
+    def encode(self, records: Sequence[Record], known: Mapping[str, Parameter]) -> list[Encoded | ServiceError]:
+        """Check, decode and process; ``length`` counts the patches that the model sees."""
+        return [self._encoded(record, known) for record in records]
+
+    def _encoded(self, record: Record, known: Mapping[str, Parameter]) -> Encoded | ServiceError:
+        try:
+            parameters = checked(record.parameters, known)
+            pixels = self._processor(images=picture(record.inputs), return_tensors="np")["pixel_values"][0]
+        except ServiceError as error:
+            return error
+        height, width = pixels.shape[-2:]
+        length = -(-height // self._patch) * -(-width // self._patch)
+        return Encoded(pixels, length, group=pixels.shape, options=parameters)
+
+
+def picture(inputs: Any) -> Any:
+    """A decoded picture, upright and in RGB. Raises ServiceError (400) for one that is broken, too large or none."""
+    try:
+        opened = Image.open(io.BytesIO(_bytes(inputs)), formats=tuple(MEDIA_TYPES.values()))
+        _check_size(opened.width * opened.height)
+        return ImageOps.exif_transpose(opened).convert("RGB")
+    except UnidentifiedImageError:
+        raise invalid_record(f"the bytes are not {ACCEPTED}") from None
+    except Image.DecompressionBombError:
+        raise _too_large() from None
+    except ServiceError:
+        raise
+    except Exception as error:  # noqa: BLE001 - decoders raise whatever a damaged file leads them to
+        raise invalid_record(f"the picture is damaged or incomplete ({type(error).__name__})") from None
+
+
+def sample() -> str:
+    """A small grey picture as base64, for warming up."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (64, 48), (127, 127, 127)).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _bytes(inputs: Any) -> bytes:
+    if isinstance(inputs, bytes):
+        return inputs
+    if not isinstance(inputs, str):
+        raise invalid_record(f"'inputs' must be {ACCEPTED} as a base64 text, not {quote(inputs)}")
+    if inputs.startswith(("http://", "https://")):
+        raise invalid_record(f"'inputs' is an address, and nothing is downloaded: send {ACCEPTED} as a base64 text")
+    encoded = inputs.partition(",")[2] if inputs.startswith("data:") else inputs
+    try:
+        return base64.b64decode("".join(encoded.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise invalid_record(f"'inputs' is not base64: send {ACCEPTED} as a base64 text, or its bytes as image/*") from None
+
+
+def _check_size(pixels: int) -> None:
+    if pixels > PIXEL_LIMIT:
+        raise _too_large()
+
+
+def _too_large() -> ServiceError:
+    return invalid_record(f"the picture has more than {PIXEL_LIMIT // 1_000_000} million pixels: send a smaller one")
