@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the Makefile does in more than a line; run from the top of the checkout.
 #
-#   setup.sh venv | tests | home | model DIR | serve [MODEL] | image DEVICE | test | lock
+#   setup.sh venv | tests | home | model DIR | serve [MODEL] | image DEVICE | test | bench [OPTION...] | lock
 set -euo pipefail
 
 locks=docker/requirements
@@ -48,9 +48,13 @@ require_python() {
 }
 
 require_packages() {
-    local packages sudo=()
+    local packages
     mapfile -t packages < <(missing_packages)
-    [ ${#packages[@]} -gt 0 ] || return 0
+    [ ${#packages[@]} -eq 0 ] || install_packages "${packages[@]}"
+}
+
+install_packages() {
+    local packages=("$@") sudo=()
     if [ "$(id -u)" != 0 ]; then
         sudo=(sudo -n)
     fi
@@ -139,7 +143,8 @@ unpack() {
     rm -rf build/served
     mkdir -p build/served
     case $1 in
-        *.mar) ln -s "$(realpath "$1")" build/served/ ;;
+        # Not a symbolic link: an artefact with links that leave it is refused.
+        *.mar) cp --link "$(realpath "$1")" build/served/ 2>/dev/null || cp "$1" build/served/ ;;
         *) tar --no-same-owner -xzf "$1" -C build/served ;;
     esac
     echo build/served
@@ -209,6 +214,13 @@ do_test() {
     fi
     .venv/bin/pytest "${suites[@]}"
     printf '\n%s\n' "##### NO DOCKER ENGINE ANSWERS: tests/container DID NOT RUN #####" >&2
+}
+
+# --- benchmarks -------------------------------------------------------------------------------------------------
+
+do_bench() {
+    command -v wrk >/dev/null || install_packages wrk
+    exec .venv/bin/python -m benchmarks "$@"
 }
 
 # --- locks -----------------------------------------------------------------------------------------------------

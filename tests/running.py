@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -157,6 +158,18 @@ class RunningServer(Endpoint):
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.lines.append(line.rstrip("\n"))
+
+
+def at_once(calls: Sequence[Callable[[], httpx.Response]]) -> list[httpx.Response]:
+    """Make all calls in the same moment; their answers in order."""
+    start = threading.Barrier(len(calls))
+
+    def call(number: int) -> httpx.Response:
+        start.wait()
+        return calls[number]()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(call, range(len(calls))))
 
 
 def descendants(root: int) -> list[tuple[int, str]]:

@@ -40,9 +40,11 @@ def worker_environment(
     library: Path,
     work: Path,
     pool_threads: int,
+    packages: Path | None = None,
 ) -> dict[str, str]:
     """Everything a worker reads, under the first of its names, so that nobody has to resolve it again.
 
+    ``packages`` are the artefact's own, found after ours.
     ``effective`` holds the values that follow from others (threads, limits) by their names in the settings table.
     """
     values = {name: effective.get(name, getattr(settings, name)) for name in TABLE}
@@ -52,7 +54,8 @@ def worker_environment(
     pools = dict.fromkeys(THREAD_POOLS, str(pool_threads))
     # glibc gives every thread an arena of its own, up to eight per CPU; only the compute threads earn one.
     arenas = {"MALLOC_ARENA_MAX": str(max(2, int(effective["threads"])))}
-    paths = {"PYTHONPATH": str(library), "TMPDIR": str(work / "tmp"), FAILURE_FILE: str(work / "failure")}
+    search = [library] if packages is None else [library, packages]
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, search)), "TMPDIR": str(work / "tmp"), FAILURE_FILE: str(work / "failure")}
     return inherited | _identity(environment, work) | caches | FIXED | pools | arenas | canonical | paths
 
 

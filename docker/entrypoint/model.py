@@ -13,12 +13,25 @@ from typing import Any
 
 import yaml
 
-from batch_handler.artefact import HANDLER, PACKAGED_HANDLER, Artefact, ArtefactError, Kind, check_hugging_face, default_task
+from batch_handler.artefact import (
+    CODE,
+    HANDLER,
+    PACKAGED_HANDLER,
+    PROGRAM,
+    Artefact,
+    ArtefactError,
+    Kind,
+    declares,
+    default_task,
+    detect,
+    script_file,
+)
 from entrypoint import archive
 
 NAME = "model"
 VERSION = "1.0"
 MODEL_CONFIG = "model-config.yaml"
+REQUIREMENTS = "requirements.txt"
 # Our archives carry their own copy of the handler so that they run elsewhere too; here the image's is used.
 PACKAGED_CODE = ("batch_handler", PACKAGED_HANDLER)
 REPLACED = ("MAR-INF", MODEL_CONFIG)
@@ -35,16 +48,38 @@ class Source:
     size: int
     manifest: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    program: str = PROGRAM
 
     @property
     def ours(self) -> bool:
         """Whether the project's own handler serves it."""
-        return self.artefact.kind is Kind.HUGGING_FACE or self.manifest["handler"] == PACKAGED_HANDLER
+        return self.artefact.kind is not Kind.ARCHIVE or self.manifest["handler"] == PACKAGED_HANDLER
+
+    @property
+    def script(self) -> Path | None:
+        """The user's script that our handler runs, when that is what it is."""
+        return script_file(self.directory, self.program) if self.ours else None
+
+    @property
+    def requirements(self) -> Path | None:
+        """The list of Python packages that its own code needs: a script's beside it, an archive's by its manifest."""
+        if self.script:
+            path = self.directory / CODE / REQUIREMENTS
+        else:
+            path = self.directory / str(self.manifest.get("requirementsFile") or REQUIREMENTS)
+        return path if path.is_file() and (self.script or not self.ours) else None
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether the threads of one worker serve all requests; foreign handlers and plain scripts know one at a time."""
+        return self.ours and (self.script is None or declares(self.script, "THREAD_SAFE"))
 
     @property
     def task(self) -> str | None:
-        """What the files say that the model does; None for a foreign handler, which alone knows."""
-        return self.artefact.task or (default_task(self.directory) if self.ours else None)
+        """What the files say that the model does; None for a script or a foreign handler, which alone know."""
+        if not self.ours or self.script:
+            return None
+        return self.artefact.task or default_task(self.directory)
 
     @property
     def handler(self) -> str:
@@ -57,11 +92,11 @@ class Source:
         return [key for key in UNUSABLE_KEYS if self.config.get(key)]
 
 
-def open_artefact(artefact: Artefact, work: Path) -> Source:
+def open_artefact(artefact: Artefact, work: Path, program: str = PROGRAM) -> Source:
     """Unpack an archive, read its manifest and the YAML. Raises ArtefactError."""
-    if artefact.kind is Kind.HUGGING_FACE:
+    if artefact.kind is not Kind.ARCHIVE:
         size = sum(path.stat().st_size for path in artefact.path.rglob("*") if path.is_file())
-        return Source(artefact, artefact.path, size, config=read_config(artefact.path / MODEL_CONFIG))
+        return Source(artefact, artefact.path, size, config=read_config(artefact.path / MODEL_CONFIG), program=program)
     directory = work / "archive"
     size = archive.unpack(artefact.path, directory)
     manifest = archive.read_manifest(artefact.path, directory)
@@ -69,11 +104,11 @@ def open_artefact(artefact: Artefact, work: Path) -> Source:
     try:
         config = read_config(directory / str(named), required=True) if named else {}
         if manifest["handler"] == PACKAGED_HANDLER:
-            check_hugging_face(directory)
+            detect(directory, program=program)
     except ArtefactError as error:
         # The reader knows the archive, not where it was unpacked.
         raise ArtefactError(str(error).replace(str(directory), str(artefact.path))) from None
-    return Source(artefact, directory, size, manifest, config)
+    return Source(artefact, directory, size, manifest, config, program)
 
 
 def read_config(path: Path, required: bool = False) -> dict[str, Any]:

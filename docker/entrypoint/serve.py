@@ -35,7 +35,7 @@ def serve(signals: Signals, hint: bool) -> int:
         with work_directory() as work:
             given = Given(os.environ, baked, available(), place, work, log, began)
             try:
-                prepared = prepare(given, settings.model_dir, settings.task, turn)
+                prepared = prepare(given, settings.model_dir, settings.task, settings.program, turn)
                 return run(given, prepared, signals, turn, hint)
             finally:
                 turn.give()

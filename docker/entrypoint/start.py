@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from batch_handler.artefact import detect
+from batch_handler.artefact import TENSOR_TASK, detect
 from batch_handler.resources import Resources
 from batch_handler.settings import Settings, flag, resolve, response_limit_mb
-from entrypoint import diagnosis, environment, http, model, ports, process, properties, report, torchserve
+from entrypoint import diagnosis, environment, http, model, ports, process, properties, report, requirements, torchserve
 from entrypoint.capacity import capacity, heap_mb
 from entrypoint.home import Home
 from entrypoint.log import Log
 from entrypoint.supervise import Supervision
 from entrypoint.workdir import StartTurn
+
+PLATFORM_TIMEOUT_S = 60
+"""How long SageMaker waits for a real-time answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,9 @@ def prepare(given: Given, model_dir: Path, task: str | None, program: str, turn:
     for key in source.unusable_keys:
         ignored = f"{key} in the artefact's {model.MODEL_CONFIG} is ignored: this TorchServe cannot do it"
         given.log.warning(ignored)
+    if too_late := patience(settings):
+        given.log.warning(too_late)
+    packages = _install(given, settings, source)
     if settings.safe_port_range is None:
         turn.take()
     ports.check_serving_port(settings)
@@ -62,6 +68,7 @@ def prepare(given: Given, model_dir: Path, task: str | None, program: str, turn:
         library=given.home.library,
         work=given.work,
         pool_threads=1 if source.shares_weights else launch.capacity.threads,
+        packages=packages,
     )
     return Prepared(source, launch, effective, variables, _write(given, source, launch))
 
@@ -92,6 +99,25 @@ def run(given: Given, prepared: Prepared, signals: process.Signals, turn: StartT
     return ending.exit_code
 
 
+def patience(settings: Settings) -> str | None:
+    """A warning about batches that are waited for longer than callers wait for their answers."""
+    delay_s = settings.max_batch_delay / 1000
+    limit_s = settings.response_timeout_s if settings.batch_transform else min(PLATFORM_TIMEOUT_S, settings.response_timeout_s)
+    if delay_s <= limit_s:
+        return None
+    return (
+        f"{settings.sources['max_batch_delay']} lets a request wait up to {delay_s:g} s for a batch of {settings.batch_size}, "
+        f"and its caller gives up after {limit_s} s: a call that fewer than {settings.batch_size - 1} others join is lost"
+    )
+
+
+def _install(given: Given, settings: Settings, source: model.Source) -> Path | None:
+    """The artefact's own packages, in the work directory."""
+    if source.requirements is None:
+        return None
+    return requirements.install(source.requirements, given.home.python, given.work, given.environment, settings.allow_install)
+
+
 def _decide(given: Given, settings: Settings, source: model.Source) -> torchserve.Launch:
     share = capacity(settings, given.resources, source.shares_weights, source.size)
     return torchserve.Launch(
@@ -109,7 +135,7 @@ def _decide(given: Given, settings: Settings, source: model.Source) -> torchserv
 def _effective(settings: Settings, source: model.Source, launch: torchserve.Launch) -> dict[str, Any]:
     """The settings whose values follow from others, by their names."""
     return {
-        "task": source.task or settings.task,
+        "task": source.task if source.task in (None, TENSOR_TASK) else settings.task or source.task,
         "min_workers": launch.capacity.min_workers,
         "max_workers": launch.capacity.max_workers,
         "threads": launch.capacity.threads,

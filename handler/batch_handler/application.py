@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from batch_handler.artefact import default_task
-from batch_handler.errors import ServiceError
+from batch_handler.artefact import default_task, script_file
+from batch_handler.errors import ErrorType, ServiceError
 from batch_handler.microbatch import Report
 from batch_handler.negotiation import JSON
 from batch_handler.request import Headers, Request, Response
-from batch_handler.settings import Settings
+from batch_handler.settings import MIB, Settings
 
 ECHOED = ("X-Amzn-SageMaker-Custom-Attributes", "X-Amzn-SageMaker-Inference-Id")
 HEADER_LIMIT = 1_024
@@ -47,11 +47,25 @@ class Application(Protocol):
 
 def load(directory: Path, settings: Settings) -> Application:
     """Load what the model directory holds. Raises ArtefactError, SettingError, or what the model's own code raises."""
+    if script_file(directory, settings.program) is not None:
+        from batch_handler import script
+
+        return script.load(directory, settings)
     from batch_handler import tasks
     from batch_handler.pipeline import Pipeline
 
     task = tasks.load(settings.task or default_task(directory), directory, settings)
     return Pipeline(task, settings)
+
+
+def check_size(body: bytes, limit: int) -> None:
+    """Raises ServiceError for an answer of more than `limit` bytes, which TorchServe could not carry."""
+    if len(body) > limit:
+        raise ServiceError(
+            ErrorType.RESPONSE_TOO_LARGE,
+            f"the answer has {len(body) / MIB:.0f} MB, more than the limit of {limit // MIB} MB: "
+            "send fewer records at once or raise BYOC_MAX_RESPONSE_MB",
+        )
 
 
 def answered(request: Request, content_type: str, body: bytes, records: int = 1, bad_records: int = 0) -> Response:

@@ -105,6 +105,14 @@ def local_path(text: str) -> Path:
     return path
 
 
+def script(text: str) -> str:
+    """A Python file's name, or its path below code/."""
+    path = Path(text.strip())
+    if path.suffix != ".py" or path.is_absolute() or ".." in path.parts:
+        raise ValueError(text)
+    return str(path)
+
+
 def words(text: str) -> str:
     """Any text that is not empty."""
     if not text.strip():
@@ -206,7 +214,9 @@ TABLE: dict[str, Setting] = {
     "max_concurrent_transforms": Setting(
         ("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS",), whole(0, 100), "a whole number from 0 (our choice) to 100"
     ),
-    "task": Setting(("HF_TASK",), words, "the name of a task, such as text-classification"),
+    "task": Setting(("HF_TASK",), words, "the name of a task, such as text-classification", None, "task"),
+    "program": Setting(("SAGEMAKER_PROGRAM",), script, "the name of a .py file in the artefact's code/", "inference.py"),
+    "allow_install": Setting(("BYOC_ALLOW_INSTALL",), flag, "true or false", False),
     "trust_remote_code": Setting(("HF_TRUST_REMOTE_CODE",), flag, "true or false", False),
     "engine": Setting(("BYOC_ENGINE",), choice("auto", "packed", "eager"), "auto, packed or eager", "auto"),
     "device": Setting(("BYOC_DEVICE",), choice("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto"),
@@ -244,6 +254,8 @@ class Settings:
     batch_strategy: str
     max_concurrent_transforms: int | None
     task: str | None
+    program: str
+    allow_install: bool
     trust_remote_code: bool
     engine: str
     device: str

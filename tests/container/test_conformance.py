@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from containers import Container
-from running import conformance_cases, conformance_settings, conformance_verdicts
+from running import CONFORMANCE, conformance_cases, conformance_settings, conformance_verdicts
 
-GROUPS = ("default", "batch4", "limits", "batch-transform")
+GROUPS = ("default", "batch4", "limits", "batch-transform", "hooks")
+ARTEFACTS = {"hooks": CONFORMANCE / "artefacts" / "hooks"}
+"""The groups that need another artefact than the encoder."""
+
+
+def extra(group: str) -> tuple[str, ...]:
+    """What the runner must be told about the artefact behind the server."""
+    return ("--artefact", group) if group in ARTEFACTS else ()
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +27,10 @@ def verdict(encoder: Path) -> Callable[[str, str], str]:
 
     @cache
     def report(group: str) -> dict[str, str]:
-        with Container(encoder, conformance_settings(group), ("--read-only", "--tmpfs", "/tmp")) as container:
-            return conformance_verdicts(container.base_url, group)
+        with Container(
+            ARTEFACTS.get(group, encoder), conformance_settings(group), ("--read-only", "--tmpfs", "/tmp")
+        ) as container:
+            return conformance_verdicts(container.base_url, group, extra(group))
 
     return lambda group, case: report(group)[case]
 

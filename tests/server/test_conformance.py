@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from running import RunningServer, conformance_cases, conformance_settings, conformance_verdicts
+from running import CONFORMANCE, RunningServer, conformance_cases, conformance_settings, conformance_verdicts
 
-GROUPS = ("default", "batch4", "limits", "batch-transform")
+GROUPS = ("default", "batch4", "limits", "batch-transform", "hooks")
+ARTEFACTS = {"hooks": CONFORMANCE / "artefacts" / "hooks"}
+"""The groups that need another artefact than the encoder."""
+
+
+def extra(group: str) -> tuple[str, ...]:
+    """What the runner must be told about the artefact behind the server."""
+    return ("--artefact", group) if group in ARTEFACTS else ()
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +26,8 @@ def verdict(encoder: Path) -> Callable[[str, str], str]:
 
     @cache
     def report(group: str) -> dict[str, str]:
-        with RunningServer(encoder, conformance_settings(group)) as server:
-            return conformance_verdicts(server.base_url, group)
+        with RunningServer(ARTEFACTS.get(group, encoder), conformance_settings(group)) as server:
+            return conformance_verdicts(server.base_url, group, extra(group))
 
     return lambda group, case: report(group)[case]
 

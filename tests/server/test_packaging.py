@@ -1,0 +1,127 @@
+"""scripts/package_model.py from the command line: what it adds to a model, and the check that batches change no answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from models import encoders, scripts
+from models.language import BAD, GOOD
+from running import ROOT, RunningServer
+
+STEADY = """
+import json
+BATCHABLE = True
+def model_fn(model_dir): return None
+def input_fn(data, content_type): return json.loads(data)
+def batch_predict_fn(inputs, model): return [{"score": len(text) + 1e-7 * len(inputs)} for text in inputs]
+def output_fn(prediction, accept): return prediction
+"""
+MIXED_UP = STEADY.replace("len(text) +", "len(inputs[0]) +")
+FAILING = STEADY.replace("return json.loads(data)", "return json.loads(data).upper()")
+SAMPLES = '"a"\n"four"\n\n"seven letters"\n'
+
+
+def package(tmp_path: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "package_model.py"),
+        *map(str, arguments),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def script(tmp_path: Path, text: str) -> Path:
+    return scripts.save_script(tmp_path / "given", text) / "code"
+
+
+def samples(tmp_path: Path, text: str = SAMPLES) -> Path:
+    (tmp_path / "samples.jsonl").write_text(text, "utf-8")
+    return tmp_path / "samples.jsonl"
+
+
+def test_a_script_that_answers_alike_is_packaged_with_a_table(tmp_path: Path) -> None:
+    done = package(tmp_path, "--script", script(tmp_path, STEADY), "--verify", samples(tmp_path), "--formats", "directory,tar")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["line", "alone", "batched", "ms", "alone", "ms", "batched", "difference"]
+    assert [line.split()[0] for line in lines[1:4]] == ["1", "2", "4"]
+    assert all(line.endswith("same") for line in lines[1:4])
+    assert len({line.index("same") for line in lines[1:4]}) == 1
+    with tarfile.open(tmp_path / "out" / "model.tar.gz") as archive:
+        assert archive.getnames() == ["code/inference.py"]
+
+
+@pytest.mark.parametrize(("text", "verdict"), [(MIXED_UP, "DIFFERENT"), (FAILING, "FAILED")])
+def test_nothing_is_packaged_when_a_sample_differs_or_fails(tmp_path: Path, text: str, verdict: str) -> None:
+    wrong = samples(tmp_path, SAMPLES if verdict == "DIFFERENT" else '"a"\n7\n')
+    done = package(tmp_path, "--script", script(tmp_path, text), "--verify", wrong)
+    assert done.returncode == 1
+    assert verdict in done.stdout
+    assert "nothing is packaged" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_script_that_does_not_start_is_told_by_its_last_line(tmp_path: Path) -> None:
+    done = package(tmp_path, "--script", script(tmp_path, "import no_such_kettle"), "--verify", samples(tmp_path))
+    assert done.returncode == 1
+    assert "the artefact does not start:" in done.stderr
+    assert "No module named 'no_such_kettle'" in done.stderr
+
+
+def test_task_and_configuration_travel_with_the_package_and_are_obeyed(tmp_path: Path) -> None:
+    model = encoders.save_trained(tmp_path / "trained")
+    (tmp_path / "own.yaml").write_text("batchSize: 7\n", "utf-8")
+    done = package(tmp_path, model, "--task", "feature-extraction", "--config", tmp_path / "own.yaml")
+    assert done.returncode == 0, done.stderr
+    packaged = tmp_path / "out" / "model"
+    assert yaml.safe_load((packaged / "model-config.yaml").read_text()) == {"batchSize": 7, "task": "feature-extraction"}
+    assert not (model / "model-config.yaml").exists()
+    with RunningServer(packaged) as server:
+        assert "batch_size=7 (model-config.yaml)" in server.output
+        assert "task=feature-extraction" in server.output
+        assert isinstance(server.invoke({"inputs": GOOD[0]}).json()[0][0], list | float)
+
+
+def test_a_handler_of_ones_own_is_packaged_as_an_archive_and_verified(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "def handle(data, context):\n    return [row['body'][::-1] for row in data] if data else None\n", "utf-8"
+    )
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "words.json").write_text(json.dumps([*GOOD, *BAD]), "utf-8")
+    done = package(tmp_path, tmp_path / "files", "--handler", tmp_path / "own.py", "--verify", samples(tmp_path))
+    assert done.returncode == 0, done.stderr
+    for place in ("model.mar", "model/model.mar"):
+        with zipfile.ZipFile(tmp_path / "out" / place) as archive:
+            assert {"own.py", "words.json"} <= set(archive.namelist())
+    with RunningServer(tmp_path / "out" / "model") as server:
+        assert server.invoke("abc", "text/plain").text == "cba"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--script", "{tmp}"], "has no inference.py"),
+        (["{tmp}/files", "--handler", "{tmp}/none.py"], "none.py does not exist"),
+        (["{tmp}/files", "--config", "{tmp}/broken.yaml"], "is not valid YAML"),
+        (["--script", "{tmp}/given/code", "--verify", "{tmp}/empty.jsonl"], "holds no samples"),
+    ],
+)
+def test_what_cannot_be_packaged_is_one_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:
+    script(tmp_path, STEADY)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "broken.yaml").write_text("a: [", "utf-8")
+    (tmp_path / "empty.jsonl").write_text("\n", "utf-8")
+    done = package(tmp_path, *(argument.format(tmp=tmp_path) for argument in arguments))
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
