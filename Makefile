@@ -2,10 +2,11 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve model image image-gpu test test-all lint lock clean
+.PHONY: help serve model image image-gpu test test-all lint bench bench-quick lock clean
 
 MODEL ?=
 PORT ?= 8080
+MODEL_NAME ?= minilm
 DOCKER_BUILD_FLAGS ?=
 PIP_CONF ?=
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -36,6 +37,12 @@ test-all: test ## test, and whatever takes longer
 
 lint: .venv/.tests ## ruff, mypy, hadolint, shellcheck
 	@$(setup) lint
+
+bench: build/.home build/.model ## the product, its peers and the limits side by side (two hours; MODEL_NAME=minilm, bert-base, translation)
+	@$(setup) bench --model $(MODEL_NAME)
+
+bench-quick: build/.home build/.model ## the same in five minutes: two peers, few loads
+	@$(setup) bench --quick --model $(MODEL_NAME)
 
 lock: .venv/.tests ## renew the hash-locked requirements
 	@$(setup) lock

@@ -1,0 +1,1 @@
+"""The servers that the product is compared with, one folder each, with its own locked requirements."""

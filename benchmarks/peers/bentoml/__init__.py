@@ -1,0 +1,1 @@
+"""BentoML with its adaptive batching."""

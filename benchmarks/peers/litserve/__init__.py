@@ -1,0 +1,1 @@
+"""LitServe, with and without its dynamic batching."""

@@ -1,0 +1,1 @@
+"""Ray Serve with its request batching."""

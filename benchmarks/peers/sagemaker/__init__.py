@@ -1,0 +1,1 @@
+"""The SageMaker PyTorch inference toolkit: TorchServe with the toolkit's handler around a user's inference.py."""
