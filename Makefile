@@ -38,7 +38,7 @@ test-all: test ## test, and whatever takes longer
 lint: .venv/.tests ## ruff, mypy, hadolint, shellcheck
 	@$(setup) lint
 
-bench: build/.home build/.model ## the product, its peers and the limits side by side (two hours; MODEL_NAME=minilm, bert-base, translation)
+bench: build/.home build/.model ## the product, its peers and the limits side by side (three hours; MODEL_NAME=minilm, bert-base, translation)
 	@$(setup) bench --model $(MODEL_NAME)
 
 bench-quick: build/.home build/.model ## the same in five minutes: two peers, few loads

@@ -224,3 +224,18 @@ def test_inputs_that_are_no_text_are_that_records_error(task: Callable[..., Task
 def test_samples_can_be_run(task: Callable[..., Task]) -> None:
     for name in ("bart", "m2m100"):
         assert all(isinstance(answer, dict) for answer in answers(task(name), list(task(name).samples())))
+
+
+def test_a_seeded_draw_is_the_same_alone_and_among_neighbours(task: Callable[..., Task]) -> None:
+    drawn = {"do_sample": True, "temperature": 3.0, "max_new_tokens": 8}
+    records = [Record(TEXTS[0], number + 1, {**drawn, "seed": number % 4}) for number in range(8)]
+    together = answers(task("bart"), records)
+    assert together[:4] == together[4:]
+    assert len({str(result) for result in together}) > 1
+    assert [answers(task("bart"), [record])[0] for record in records] == together
+
+
+def test_beams_and_draws_do_not_go_together(task: Callable[..., Task]) -> None:
+    (refused,) = task("bart").encode([Record("kami", 1, {"do_sample": True, "num_beams": 2})])
+    assert isinstance(refused, ServiceError)
+    assert "'num_beams' and 'do_sample'" in refused.message

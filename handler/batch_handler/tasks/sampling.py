@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import (
     LogitsProcessor,
+    LogitsProcessorList,
     MinPLogitsWarper,
     StoppingCriteria,
     TemperatureLogitsWarper,
@@ -55,6 +56,13 @@ class Draw(LogitsProcessor):
         waits = [torch.empty(width, dtype=torch.float64).exponential_(generator=one) for one in self._generators]
         noise = -torch.stack(waits).clamp_min(1e-300).log()
         return scores.double() + noise.to(scores.device)
+
+
+def drawing(told: dict[str, Any], seeds: Sequence[int]) -> LogitsProcessorList:
+    """Take the sampling parameters out of what `generate` is told; the processors that draw instead, none without do_sample."""
+    sampling = {name: told.pop(name) for name in SAMPLING if name in told}
+    draws = sampling.pop("do_sample", False)
+    return LogitsProcessorList([*warpers(sampling), Draw(seeds)] if draws else [])
 
 
 class StopAt(StoppingCriteria):

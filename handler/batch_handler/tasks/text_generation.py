@@ -24,7 +24,7 @@ from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
 from batch_handler.tasks.parameters import Parameter, boolean, checked, number, text_or_texts, whole
 from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
-from batch_handler.tasks.sampling import SAMPLING, Draw, StopAt, warpers
+from batch_handler.tasks.sampling import SAMPLING, StopAt, drawing
 from batch_handler.tasks.tokenisation import refuse_truncation
 
 GENERATION: Mapping[str, Parameter] = {
@@ -167,11 +167,8 @@ class TextGeneration:
         """Generate for one micro-batch: the new token ids of each record, without what follows its end."""
         frozen, stops, _ = cast(tuple[Iterable[tuple[str, Any]], Sequence[str], Hashable], records[0].group)
         told = dict(frozen)
-        sampling = {name: told.pop(name) for name in SAMPLING if name in told}
+        processors = drawing(told, [record.model_input.seed for record in records])
         longest = max(record.length for record in records)
-        processors = LogitsProcessorList()
-        if sampling.pop("do_sample", False):
-            processors.extend([*warpers(sampling), Draw([record.model_input.seed for record in records])])
         criteria = StoppingCriteriaList([StopAt(stops, self._tokenizer, longest)] if stops else [])
         produced = self._generate([record.model_input.ids for record in records], processors, criteria, **told)
         return [self._until_end(row[longest:]) for row in produced.tolist()]

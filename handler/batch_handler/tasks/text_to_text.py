@@ -5,6 +5,7 @@ Source of the parameters' names and of the language handling: Hugging Face's gen
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +21,7 @@ from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
 from batch_handler.tasks.parameters import Parameter, boolean, checked, number, text, whole
 from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
+from batch_handler.tasks.sampling import SAMPLING, drawing
 from batch_handler.tasks.tokenisation import refuse_truncation, single_text
 
 RESULT_KEYS = {"translation": "translation_text", "summarization": "summary_text"}
@@ -29,13 +31,10 @@ GENERATION: Mapping[str, Parameter] = {
     "length_penalty": number(-10, 10),
     "repetition_penalty": number(0.01, 100),
     "no_repeat_ngram_size": whole(0, 100),
-    "do_sample": boolean(),
-    "temperature": number(0.01, 100),
-    "top_k": whole(0, 1_000_000),
-    "top_p": number(0, 1),
+    **SAMPLING,
 }
 LANGUAGES: Mapping[str, Parameter] = {"src_lang": text(), "tgt_lang": text()}
-HANDLED_HERE = ("truncation", "src_lang", "tgt_lang")
+HANDLED_HERE = ("truncation", "src_lang", "tgt_lang", "seed")
 DEFAULT_NEW_TOKENS = 256
 
 
@@ -71,6 +70,7 @@ class TextToText:
             **(LANGUAGES if self._languages else {}),
             "max_new_tokens": whole(1, most),
             "min_new_tokens": whole(0, most),
+            "seed": whole(0, 2**63 - 1),
             "truncation": boolean(),
         }
         self._most = most
@@ -109,6 +109,10 @@ class TextToText:
         if ("src_lang" in parameters) != ("tgt_lang" in parameters):
             raise invalid_record("'src_lang' and 'tgt_lang' go together: send both or neither")
         told = {**self._defaults, **{key: value for key, value in parameters.items() if key not in HANDLED_HERE}}
+        if told.setdefault("do_sample", bool(self._model.generation_config.do_sample)) and told.get("num_beams", 1) > 1:
+            raise invalid_record("'num_beams' and 'do_sample' do not go together: send one of them")
+        if told["do_sample"]:
+            told["num_beams"] = 1
         if parameters.get("tgt_lang"):
             told["forced_bos_token_id"] = self._languages[parameters["tgt_lang"]]
         return tuple(sorted(told.items()))
@@ -129,8 +133,15 @@ class TextToText:
         told = dict(cast(Iterable[tuple[str, Any]], records[0].group))
         if "max_new_tokens" not in told and not self._bounded():
             told["max_new_tokens"] = min(self._most, DEFAULT_NEW_TOKENS)
+        processors = drawing(told, [record.options.get("seed", secrets.randbits(63)) for record in records])
         with torch.inference_mode():
-            produced = self._model.generate(input_ids=inputs, attention_mask=mask, **told)
+            produced = self._model.generate(
+                input_ids=inputs,
+                attention_mask=mask,
+                do_sample=False,  # drawing is a processor's work: rows then draw each from its own seed
+                logits_processor=processors,
+                **told,
+            )
         texts: list[str] = self._tokenizer.batch_decode(produced, skip_special_tokens=True)
         return texts
 
