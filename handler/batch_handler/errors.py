@@ -28,6 +28,7 @@ class ErrorType(Enum):
     UNSUPPORTED_MEDIA_TYPE = ("UnsupportedMediaType", 415)
     MODEL_ERROR = ("ModelError", 500)
     OUT_OF_MEMORY = ("OutOfMemory", 503)
+    TIMEOUT = ("Timeout", 504)
 
     def __init__(self, label: str, status: int) -> None:
         self.label = label

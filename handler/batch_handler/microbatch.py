@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -118,6 +119,11 @@ def _microbatch(longest_first: Sequence[int], lengths: Sequence[int], padded: bo
     return MicroBatch(tuple(reversed(longest_first)), seen, seen - real)
 
 
+LATE = ServiceError(
+    ErrorType.TIMEOUT,
+    "the request holds more records than the response timeout leaves time for: send fewer at once, or raise "
+    "SAGEMAKER_TS_RESPONSE_TIMEOUT",
+)
 Forward = Callable[[Sequence[int]], Sequence[Any]]
 
 
@@ -128,23 +134,33 @@ class Lanes:
         self.count = count
         self._pool = ThreadPoolExecutor(count, "lane") if count > 1 else None
 
-    def run(self, batches: Sequence[MicroBatch], forward: Forward, total: int, report: Report) -> list[Any]:
+    def run(
+        self,
+        batches: Sequence[MicroBatch],
+        forward: Forward,
+        total: int,
+        report: Report,
+        deadline: float = math.inf,
+    ) -> list[Any]:
         """Run every micro-batch; returns one result per record index, errors in the places of the records they hit.
 
         `forward` takes record indices and returns as many results. When it fails, the micro-batch is halved until only
-        the record at fault is left alone with its error.
+        the record at fault is left alone with its error. What has not begun by `deadline` (time.monotonic) is not run.
         """
-        results: list[Any] = [None] * total
+        results: list[Any] = [LATE] * total
 
         def one(batch: MicroBatch) -> tuple[MicroBatch, float]:
             started = time.perf_counter()
+            if time.monotonic() > deadline:
+                return MicroBatch((), 0, 0), 0.0
             for index, result in zip(batch.indices, guarded(forward, batch.indices), strict=True):
                 results[index] = result
             return batch, time.perf_counter() - started
 
         in_order = map(one, batches) if self._pool is None or len(batches) < 2 else self._pool.map(one, batches)
         for batch, seconds in in_order:
-            report.add(batch, seconds)
+            if batch.indices:
+                report.add(batch, seconds)
         return results
 
 

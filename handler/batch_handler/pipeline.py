@@ -6,8 +6,9 @@ An error is a value that travels in the place of its record or request; nothing 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -15,12 +16,17 @@ from batch_handler import formats, negotiation, resources
 from batch_handler.application import Answers, answered, check_size, failed
 from batch_handler.errors import ErrorType, ServiceError, invalid_record, invalid_request, quote
 from batch_handler.formats.values import OUTPUT_KEY
-from batch_handler.microbatch import Lanes, Report, guarded, plan
+from batch_handler.microbatch import LATE, Lanes, Report, guarded, plan
 from batch_handler.request import Headers, Payload, Record, Request, Response
 from batch_handler.settings import MIB, SettingError, Settings, response_limit_mb
 from batch_handler.tasks import Encoded, Task
 
 log = logging.getLogger(__name__)
+
+SHARE_OF_TIMEOUT = 0.8
+"""Of the response timeout, after which nothing more is begun: TorchServe then kills the worker, whoever's fault it was."""
+HEAVY_ROUNDS = 8
+"""Full forward passes of every lane, beyond which a request is served after its neighbours."""
 
 UNREAD = Payload((), (), many=False)
 
@@ -41,12 +47,21 @@ class Work:
 
 @dataclass(slots=True)
 class Batch:
-    """What `preprocess` hands to `inference`, and that to `postprocess`: three lists of equal length per record."""
+    """What `preprocess` hands to `inference`, and that to `postprocess`: two lists with an entry per record.
+
+    ``began`` is time.monotonic() of the batch's arrival, from which its response timeout counts.
+    """
 
     works: list[Work]
     encoded: list[Encoded | ServiceError]
     results: list[Any]
-    report: Report
+    began: float
+    report: Report = field(default_factory=Report)
+
+    def light(self, work: Work, tokens: int) -> bool:
+        """Whether a request has no more than so many tokens."""
+        records = (self.encoded[index] for index in _places(work))
+        return sum(one.length for record in records if isinstance(record, Encoded) for one in record.passes) <= tokens
 
 
 class Pipeline:
@@ -76,6 +91,7 @@ class Pipeline:
 
     def preprocess(self, requests: Sequence[Request]) -> Batch:
         """Bytes to records to tokens. A fault costs its request, or only its record where placeholders are allowed."""
+        began = time.monotonic()
         works = [self._read(request) for request in requests]
         records: list[Record | ServiceError] = []
         for work in works:
@@ -86,24 +102,35 @@ class Pipeline:
         encoded: list[Encoded | ServiceError] = [
             record if isinstance(record, ServiceError) else _placed(next(done), record.number) for record in records
         ]
-        batch = Batch(works, encoded, list(encoded), Report())
+        batch = Batch(works, encoded, list(encoded), began)
         for work in works:
             self._reject(work, batch.encoded)
         batch.report.truncated = sum(isinstance(record, Encoded) and record.truncated for record in encoded)
         return batch
 
     def inference(self, batch: Batch) -> None:
-        """Plan micro-batches over all records of all requests, run them, and scatter the outputs to their places."""
-        wanted = [
-            index
-            for work in batch.works
-            for index in _places(work)
-            if work.error is None and isinstance(batch.encoded[index], Encoded)
-        ]
+        """Plan micro-batches over all records of all requests, run them, and scatter the outputs to their places.
+
+        Requests of very many tokens come after all others: when time runs out, it is theirs.
+        """
+        much = HEAVY_ROUNDS * self._settings.token_budget * self._lanes.count
+        light: list[Work] = []
+        heavy: list[Work] = []
+        for work in batch.works:
+            if work.error is None:
+                (light if batch.light(work, much) else heavy).append(work)
+        for works in (light, heavy):
+            self._infer(works, batch)
+
+    def _infer(self, works: Sequence[Work], batch: Batch) -> None:
+        places = (index for work in works for index in _places(work))
+        wanted = [index for index in places if isinstance(batch.encoded[index], Encoded)]
         records = [record for index in wanted if isinstance(record := batch.encoded[index], Encoded)]
-        passes = [one for record in records for one in record.passes]
-        if not passes:
-            return
+        outputs = iter(self._run([one for record in records for one in record.passes], batch))
+        for index, record in zip(wanted, records, strict=True):
+            batch.results[index] = record.gathered(list(islice(outputs, len(record.passes))))
+
+    def _run(self, passes: Sequence[Encoded], batch: Batch) -> list[Any]:
         planned = plan(
             [one.length for one in passes],
             self._settings.token_budget,
@@ -111,11 +138,10 @@ class Pipeline:
             self.task.padded,
             [one.group for one in passes],
         )
-        outputs = iter(
-            self._lanes.run(planned, lambda indices: self.task.run([passes[i] for i in indices]), len(passes), batch.report)
+        deadline = batch.began + SHARE_OF_TIMEOUT * self._settings.response_timeout_s
+        return self._lanes.run(
+            planned, lambda indices: self.task.run([passes[i] for i in indices]), len(passes), batch.report, deadline
         )
-        for index, record in zip(wanted, records, strict=True):
-            batch.results[index] = record.gathered(list(islice(outputs, len(record.passes))))
 
     def postprocess(self, batch: Batch) -> list[Response]:
         """Outputs to results to bytes, each request in its own format."""
@@ -178,8 +204,8 @@ class Pipeline:
                 self._result(batch, index, record) for index, record in zip(_places(work), work.payload.records, strict=True)
             ]
             errors = [result for result in results if isinstance(result, ServiceError)]
-            if errors and not self._settings.placeholders:
-                raise errors[0]
+            if LATE in errors or (errors and not self._settings.placeholders):
+                raise LATE if LATE in errors else errors[0]
             body = work.choice.format.write(work.payload, results, self.task.layout)
             check_size(body, self._response_limit)
             return answered(work.request, work.choice.media_type, body, total - len(errors), len(errors))
@@ -195,6 +221,8 @@ class Pipeline:
         output, record = batch.results[index], batch.encoded[index]
         if isinstance(record, ServiceError):
             return record
+        if output is LATE:
+            return output
         if isinstance(output, ServiceError):
             return output.at(origin.number) if isinstance(origin, Record) else output
         (result,) = guarded(lambda _: [self.task.decode(output, record)], [index])

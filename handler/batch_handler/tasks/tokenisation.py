@@ -12,6 +12,13 @@ from batch_handler.request import Record
 
 Text = str | tuple[str, str]
 
+CHARACTERS_PER_TOKEN = 64
+"""More than any language needs: the beginning of a text this long holds all the tokens that a model keeps of it."""
+BEYOND_LIMIT = 16
+"""Tokens that must follow the kept ones, so that where the beginning was cut cannot have changed those."""
+LONGEST_READ = 1_000_000
+"""Characters of a text that are tokenised at most: one word of 25 MB would keep everybody waiting for a quarter of a minute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Marked:
@@ -37,6 +44,7 @@ class Tokeniser:
         self._tokenizer = tokenizer
         self.limit = limit
         self._cut = cut
+        self._keeps_end = tokenizer.truncation_side == "left"
         self._gives_types = "token_type_ids" in tokenizer.model_input_names
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         if self._backend is not None:
@@ -46,9 +54,32 @@ class Tokeniser:
     def __call__(self, texts: Sequence[Text]) -> list[tuple[Tokens, bool]]:
         """Tokens of every text, and whether it had to be cut."""
         if self._backend is None:
-            return [self._slow(text) for text in texts]
-        encodings = self._backend.encode_batch_fast(list(texts))
-        return [(Tokens(encoding.ids, self._types(encoding)), bool(encoding.overflowing)) for encoding in encodings]
+            return [self._slow(self._readable(text)) for text in texts]
+        starts = [self._start(text) for text in texts]
+        return [self._tokens(*one) for one in zip(texts, starts, self._fast(starts), strict=True)]
+
+    def _fast(self, texts: Sequence[Text]) -> Sequence[Any]:
+        encodings: Sequence[Any] = self._backend.encode_batch_fast(list(texts)) if self._backend is not None else ()
+        return encodings
+
+    def _start(self, text: Text) -> Text:
+        """As much of a text as is likely to hold all tokens that are kept of it."""
+        enough = CHARACTERS_PER_TOKEN * self.limit
+        return text[:enough] if isinstance(text, str) and len(text) > enough and not self._keeps_end else self._readable(text)
+
+    def _readable(self, text: Text) -> Text:
+        """A text, or both of a pair, with no more characters than are ever read."""
+        if isinstance(text, tuple):
+            first, second = (part[:LONGEST_READ] for part in text)
+            return first, second
+        return text[-LONGEST_READ:] if self._keeps_end else text[:LONGEST_READ]
+
+    def _tokens(self, text: Text, start: Text, encoding: Any) -> tuple[Tokens, bool]:
+        shortened = len(start) < len(text)
+        if shortened and len(start) < LONGEST_READ and sum(len(rest.ids) for rest in encoding.overflowing) < BEYOND_LIMIT:
+            encoding = self._fast([self._readable(text)])[0]
+            shortened = len(text) > LONGEST_READ
+        return Tokens(encoding.ids, self._types(encoding)), shortened or bool(encoding.overflowing)
 
     def marked(self, texts: Sequence[str]) -> list[Marked]:
         """Tokens of every text with their places in it."""
