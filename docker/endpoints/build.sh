@@ -28,8 +28,9 @@ find "$sources" -name '*.java' -print0 | sort -z |
 # for Java 8 warns at every start.
 newer=META-INF/versions/9
 (cd "$classes" && jar --extract --file "$model_server_jar" "$newer/org/apache/logging/log4j/util/StackLocator.class")
+cp -r "$classes/$newer/org" "$classes/"
 # A fixed date keeps two builds of the same sources identical.
-jar --create --file "$output/byoc-endpoints.jar" --date=2024-01-01T00:00:00Z -C "$classes" byoc -C "$classes/$newer" org
+jar --create --file "$output/byoc-endpoints.jar" --date=2024-01-01T00:00:00Z -C "$classes" byoc -C "$classes" org
 
 case "$(uname -m)" in
     x86_64) cpu=x86_64 ;;

@@ -1,13 +1,15 @@
 package byoc.endpoints;
 
-import io.netty.channel.ChannelFutureListener;
+import io.netty.buffer.Unpooled;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInboundHandlerAdapter;
 import io.netty.channel.socket.DuplexChannel;
+import io.netty.handler.codec.DecoderException;
 import io.netty.handler.codec.http.FullHttpRequest;
 import io.netty.handler.codec.http.FullHttpResponse;
 import io.netty.handler.codec.http.HttpHeaderNames;
 import io.netty.handler.codec.http.HttpHeaderValues;
+import io.netty.handler.codec.http.HttpMethod;
 import io.netty.handler.codec.http.HttpUtil;
 import io.netty.handler.codec.http.HttpVersion;
 import io.netty.util.ReferenceCountUtil;
@@ -35,14 +37,17 @@ final class Connection extends ChannelInboundHandlerAdapter {
 
     private final Router router;
     private final Ledger ledger;
+    private final PendingCalls pending;
     private final Queue<Exchange> waiting = new ArrayDeque<>();
     private ChannelHandlerContext context;
     private Exchange current;
     private boolean closing;
+    private boolean failed;
 
-    Connection(Router router, Ledger ledger) {
+    Connection(Router router, Ledger ledger, PendingCalls pending) {
         this.router = router;
         this.ledger = ledger;
+        this.pending = pending;
     }
 
     @Override
@@ -59,6 +64,7 @@ final class Connection extends ChannelInboundHandlerAdapter {
         Exchange exchange = open(message);
         ledger.arrived(exchange);
         waiting.add(exchange);
+        pending.hold(exchange.bodyBytes());
         if (waiting.size() > MAX_WAITING) {
             context.channel().config().setAutoRead(false);
         }
@@ -72,7 +78,7 @@ final class Connection extends ChannelInboundHandlerAdapter {
             return exchange;
         }
         FullHttpRequest request = (FullHttpRequest) message;
-        if (request.decoderResult().isSuccess() && hasReadableLength(request)) {
+        if (request.decoderResult().isSuccess()) {
             Exchange exchange = new Exchange(this, request, HttpUtil.isKeepAlive(request));
             exchange.hold(request);
             return exchange;
@@ -83,23 +89,25 @@ final class Connection extends ChannelInboundHandlerAdapter {
         return exchange;
     }
 
-    /** Netty takes a negative length for none, and would read the body as the next request. */
-    private static boolean hasReadableLength(FullHttpRequest request) {
-        return request.headers().getAll(HttpHeaderNames.CONTENT_LENGTH).stream()
-                .allMatch(length -> length.chars().allMatch(character -> character >= '0' && character <= '9'));
-    }
-
     private void startNext() {
         if (current != null || closing) {
             return;
         }
-        current = waiting.poll();
+        current = next();
         if (waiting.size() <= MAX_WAITING / 2 && !context.channel().config().isAutoRead()) {
             context.channel().config().setAutoRead(true);
         }
         if (current != null) {
             router.route(current);
         }
+    }
+
+    private Exchange next() {
+        Exchange next = waiting.poll();
+        if (next != null) {
+            pending.giveBack(next.bodyBytes()); // from here on it is counted as a call
+        }
+        return next;
     }
 
     /** Writes the answer to the current exchange; from any thread. */
@@ -123,7 +131,8 @@ final class Connection extends ChannelInboundHandlerAdapter {
         if (exchange.isInvocation()) {
             response.headers().set(Exchange.REQUEST_ID, exchange.id());
         }
-        context.writeAndFlush(response).addListener(written -> {
+        boolean bodyless = HttpMethod.HEAD.equals(exchange.method());
+        context.writeAndFlush(bodyless ? headOf(response) : response).addListener(written -> {
             ledger.finished(exchange, written.isSuccess() ? status : Ledger.CALLER_LEFT);
             current = null;
             if (keepAlive && written.isSuccess()) {
@@ -132,6 +141,12 @@ final class Connection extends ChannelInboundHandlerAdapter {
                 closeGently();
             }
         });
+    }
+
+    private static FullHttpResponse headOf(FullHttpResponse response) {
+        FullHttpResponse head = response.replace(Unpooled.EMPTY_BUFFER);
+        response.release();
+        return head;
     }
 
     /**
@@ -158,21 +173,28 @@ final class Connection extends ChannelInboundHandlerAdapter {
 
     private void abandonAll() {
         if (current != null) {
-            waiting.add(current);
+            abandon(current);
         }
-        for (Exchange exchange = waiting.poll(); exchange != null; exchange = waiting.poll()) {
-            if (exchange.abandon()) {
-                ledger.finished(exchange, Ledger.CALLER_LEFT);
-            }
+        for (Exchange exchange = next(); exchange != null; exchange = next()) {
+            abandon(exchange);
+        }
+    }
+
+    private void abandon(Exchange exchange) {
+        if (exchange.abandon()) {
+            ledger.finished(exchange, Ledger.CALLER_LEFT);
         }
     }
 
     @Override
     public void exceptionCaught(ChannelHandlerContext ignored, Throwable cause) {
-        if (!(cause instanceof IOException)) { // a reset by the client is no news
+        if (cause instanceof IOException || cause instanceof DecoderException || failed) {
+            LOG.debug("A connection is closed: {}", cause.toString()); // a reset or nonsense from the client is no news
+        } else {
             LOG.warn("A connection failed and is closed", cause);
         }
-        context.channel().close().addListener(ChannelFutureListener.CLOSE);
+        failed = true;
+        context.close();
     }
 
     boolean isOpen() {

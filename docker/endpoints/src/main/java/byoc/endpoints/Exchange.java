@@ -8,6 +8,7 @@ import io.netty.handler.codec.http.HttpVersion;
 import java.util.UUID;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
@@ -20,6 +21,9 @@ final class Exchange {
 
     /** What is safe in a log line and in a header, as the identifiers of tracing systems are. */
     private static final Pattern SANE_ID = Pattern.compile("[A-Za-z0-9._~:@+/=-]{1,128}");
+
+    /** How the absolute form of a target begins (RFC 9112, section 3.2.2). */
+    private static final Pattern SCHEME = Pattern.compile("[A-Za-z][A-Za-z0-9+.-]*://");
 
     private final Connection connection;
     private final HttpMethod method;
@@ -56,11 +60,11 @@ final class Exchange {
     private static String pathOf(String target) {
         int end = target.indexOf('?');
         String path = end < 0 ? target : target.substring(0, end);
-        int scheme = path.indexOf("://");
-        if (scheme < 0) {
+        Matcher scheme = SCHEME.matcher(path);
+        if (!scheme.lookingAt()) {
             return path;
         }
-        int start = path.indexOf('/', scheme + 3); // the absolute form of RFC 9112, section 3.2.2
+        int start = path.indexOf('/', scheme.end());
         return start < 0 ? "/" : path.substring(start);
     }
 
@@ -115,6 +119,10 @@ final class Exchange {
 
     FullHttpRequest request() {
         return request;
+    }
+
+    int bodyBytes() {
+        return request == null ? 0 : request.content().readableBytes();
     }
 
     void releaseRequest() {

@@ -142,6 +142,6 @@ public final class Frontend extends ModelServer {
         Metrics metrics = new Metrics(inFlight::count);
         InvocationDesk desk = new InvocationDesk(settings, readiness, pending, metrics);
         Ledger ledger = new Ledger(inFlight, metrics, new AccessLog(settings.jsonLog()), readiness);
-        return new Pipeline(settings, new Router(settings, readiness, metrics, desk), ledger);
+        return new Pipeline(settings, pending, new Router(settings, readiness, metrics, desk), ledger);
     }
 }

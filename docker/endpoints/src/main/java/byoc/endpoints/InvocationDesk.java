@@ -43,9 +43,7 @@ final class InvocationDesk {
         Invocation invocation =
                 new Invocation(model, input, request.content().readableBytes(), exchange, pending, metrics, gathering);
         if (!pending.admit(invocation)) {
-            exchange.answer(ErrorType.OVERLOADED.response("The bodies of the calls that wait take "
-                    + settings.maxPendingBytes() / 1048576 + " MiB, which is all the memory there is for them; "
-                    + "send it again in a second, send less at once, or give the container more memory."));
+            exchange.answer(pending.overBudget());
             return;
         }
         exchange.onAbandoned(invocation::abandon);

@@ -1,5 +1,6 @@
 package byoc.endpoints;
 
+import io.netty.handler.codec.http.FullHttpResponse;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
@@ -41,6 +42,33 @@ final class PendingCalls {
         }
         calls.add(call);
         return true;
+    }
+
+    /** Counts so many bytes of a body that is being received, of which {@code held} are counted already. */
+    boolean receive(int size, long held) {
+        long now = bytes.addAndGet(size);
+        if (now > maxBytes && now > held + size) {
+            bytes.addAndGet(-size);
+            return false;
+        }
+        return true;
+    }
+
+    /** Counts a whole body that waits on its connection, which is too late to refuse it. */
+    void hold(long held) {
+        bytes.addAndGet(held);
+    }
+
+    /** Bytes that were received or held are so no longer. */
+    void giveBack(long held) {
+        bytes.addAndGet(-held);
+    }
+
+    /** The answer to a call whose body is one too many. */
+    FullHttpResponse overBudget() {
+        return ErrorType.OVERLOADED.response("The bodies of the calls that wait take " + maxBytes / 1048576
+                + " MiB, which is all the memory there is for them; send it again in a second, send less at once, or "
+                + "give the container more memory.");
     }
 
     void remove(Invocation call) {

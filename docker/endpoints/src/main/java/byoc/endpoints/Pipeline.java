@@ -2,20 +2,18 @@ package byoc.endpoints;
 
 import io.netty.channel.Channel;
 import io.netty.channel.ChannelInitializer;
-import io.netty.handler.codec.http.HttpServerCodec;
+import io.netty.handler.codec.http.HttpResponseEncoder;
 
-/** What bytes go through on a client connection: HTTP, the limit of size, the order of answers. */
+/** What bytes go through on a client connection: HTTP, the limits of size, the order of answers. */
 final class Pipeline extends ChannelInitializer<Channel> {
-    private static final int MAX_REQUEST_LINE = 8 * 1024;
-    private static final int MAX_HEADERS = 64 * 1024;
-    private static final int MAX_CHUNK = 64 * 1024;
-
     private final Settings settings;
+    private final PendingCalls pending;
     private final Router router;
     private final Ledger ledger;
 
-    Pipeline(Settings settings, Router router, Ledger ledger) {
+    Pipeline(Settings settings, PendingCalls pending, Router router, Ledger ledger) {
         this.settings = settings;
+        this.pending = pending;
         this.router = router;
         this.ledger = ledger;
     }
@@ -23,8 +21,10 @@ final class Pipeline extends ChannelInitializer<Channel> {
     @Override
     protected void initChannel(Channel channel) {
         channel.pipeline()
-                .addLast(new HttpServerCodec(MAX_REQUEST_LINE, MAX_HEADERS, MAX_CHUNK))
+                .addLast(new RequestDecoder())
+                .addLast(new HttpResponseEncoder())
+                .addLast(new BodyBudget(pending, settings.maxRequestBytes()))
                 .addLast(new BodyLimit(settings.maxRequestBytes()))
-                .addLast(new Connection(router, ledger));
+                .addLast(new Connection(router, ledger, pending));
     }
 }

@@ -96,6 +96,9 @@ final class Router {
 
     /** The refusal of what is no HTTP request; Netty 4.1.53 tells its limits apart only by the exception's text. */
     static FullHttpResponse unreadable(Throwable cause) {
+        if (cause instanceof Unreadable unreadable) {
+            return unreadable.refusal();
+        }
         if (cause instanceof TooLongFrameException) {
             String text = String.valueOf(cause.getMessage());
             if (text.contains("header")) {

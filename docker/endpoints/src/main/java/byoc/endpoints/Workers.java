@@ -3,6 +3,8 @@ package byoc.endpoints;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
+import org.apache.logging.log4j.Level;
+import org.apache.logging.log4j.core.config.Configurator;
 import org.pytorch.serve.wlm.Model;
 import org.pytorch.serve.wlm.ModelManager;
 import org.pytorch.serve.wlm.WorkerState;
@@ -41,6 +43,7 @@ final class Workers {
      * does this by the {@code kill} program, which a slim image lacks, and takes seconds for its event loops.
      */
     static void endAll() throws InterruptedException {
+        Configurator.setAllLevels("org.pytorch.serve", Level.OFF); // it reports the end of a worker as an error of its own
         ModelManager manager = ModelManager.getInstance();
         if (manager == null) {
             return; // the stop came before TorchServe got to its models
