@@ -17,7 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-TREE_LINES = 40
+TREE_LINES = 20
+TREE_LEVELS = 2
 SEQUENCE_TO_SEQUENCE = ("ForConditionalGeneration", "MTModel")
 TRANSLATION_MODELS = {"marian", "m2m_100", "mbart", "nllb-moe", "fsmt"}
 TASKS = {
@@ -324,14 +325,15 @@ def _is_of_pictures(directory: Path) -> bool:
 
 
 def tree(directory: Path) -> str:
-    """The directory as an indented listing, cut after 40 lines."""
-    lines = list(islice(_tree_lines(directory, "  "), TREE_LINES + 1))
+    """The directory as an indented listing of two levels, cut to 20 lines."""
+    lines = list(islice(_tree_lines(directory), TREE_LINES + 1))
     if len(lines) > TREE_LINES:
-        lines[TREE_LINES] = "  … and more"
+        lines[TREE_LINES - 1 :] = ["  … and more"]
     return "\n".join(lines) or "  (nothing)"
 
 
-def _tree_lines(directory: Path, indent: str) -> Iterator[str]:
+def _tree_lines(directory: Path, level: int = 1) -> Iterator[str]:
+    indent = "  " * level
     try:
         entries = sorted(directory.iterdir())
     except OSError as error:
@@ -339,8 +341,9 @@ def _tree_lines(directory: Path, indent: str) -> Iterator[str]:
         return
     for entry in entries:
         if entry.is_dir() and not entry.is_symlink():
-            yield f"{indent}{entry.name}/"
-            yield from _tree_lines(entry, indent + "  ")
+            yield f"{indent}{entry.name}/" + ("  …" if level == TREE_LEVELS else "")
+            if level < TREE_LEVELS:
+                yield from _tree_lines(entry, level + 1)
         else:
             size = f"{entry.stat().st_size:,} bytes" if entry.exists() else "broken link"
             yield f"{indent}{entry.name}  {size}"

@@ -5,6 +5,7 @@ Errors travel as values in the place of the record or request they belong to; `b
 
 from __future__ import annotations
 
+import json
 import reprlib
 from enum import Enum
 from typing import Any
@@ -90,9 +91,21 @@ def invalid_record(message: str, record: int | None = None) -> ServiceError:
 
 
 def quote(value: object) -> str:
-    """A piece of the caller's input, short enough and safe to stand in a message."""
-    text = value if isinstance(value, str) else _short.repr(value)
-    return f"'{text[: QUOTE_LIMIT - 1]}…'" if len(text) > QUOTE_LIMIT else f"'{text}'"
+    """A piece of the caller's input, short enough and safe to stand in a message: a text in quotes, other values as JSON."""
+    text = value if isinstance(value, str) else _json(value)
+    short = text if len(text) <= QUOTE_LIMIT else f"{text[: QUOTE_LIMIT - 1]}…"
+    return f"'{short}'" if isinstance(value, str) else short
+
+
+def _json(value: object) -> str:
+    """At least the beginning of a value as compact JSON, whatever its size and depth; what JSON has no word for as Python's."""
+    encoder = json.JSONEncoder(ensure_ascii=False, skipkeys=True, separators=(",", ":"), default=_short.repr)
+    written = ""
+    for piece in encoder.iterencode(value):
+        written += piece
+        if len(written) > QUOTE_LIMIT:
+            break
+    return written
 
 
 def one_line(text: str) -> str:

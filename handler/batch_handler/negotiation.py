@@ -36,7 +36,7 @@ DEFAULT = Choice(BY_MEDIA_TYPE[JSON], JSON)
 
 
 def request_choice(content_type: str | None, holds: Collection[str]) -> tuple[Choice, str]:
-    """The format of a body and its charset. A body without Content-Type is JSON.
+    """The format of a body, as the type's parameters narrow it, and its charset. A body without Content-Type is JSON.
 
     Raises ServiceError (415) for a type that is unknown, or whose records the task cannot take (`holds`).
     """
@@ -47,7 +47,7 @@ def request_choice(content_type: str | None, holds: Collection[str]) -> tuple[Ch
         readable = ", ".join(form.media_types[0] for form in FORMATS if form.suits(holds))
         message = f"the content type {quote(media_type)} cannot be read by this model: send {readable}"
         raise ServiceError(ErrorType.UNSUPPORTED_MEDIA_TYPE, message)
-    return Choice(found, media_type), parameters.get("charset", "utf-8")
+    return Choice(found.announced(parameters), media_type), parameters.get("charset", "utf-8")
 
 
 def response_choice(accept: str | None, default: str | None, own: Choice, writes: Collection[str]) -> Choice:

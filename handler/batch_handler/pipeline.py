@@ -72,7 +72,12 @@ class Pipeline:
         self._limit = settings.request_limit_mb * MIB
         self._response_limit = response_limit_mb(settings, resources.available().memory_bytes) * MIB
         self._options = formats.ReadOptions(
-            settings.placeholders, settings.csv_header, settings.fields or {}, self._limit, formats.NUMBERS in task.holds
+            placeholders=settings.placeholders,
+            csv_header=settings.csv_header,
+            fields=settings.fields or {},
+            limit=self._limit,
+            numbers=formats.NUMBERS in task.holds,
+            max_records=settings.max_records,
         )
         self._default_accept = known_media_type(settings.default_accept)
         self.task = task

@@ -50,9 +50,11 @@ class Setting:
 
 
 def whole(low: int, high: int) -> Parse:
-    """A whole number within bounds, both included."""
+    """A whole number within bounds, both included, in the digits 0 to 9 alone (Python's own reader takes other scripts')."""
 
     def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit()):
+            raise ValueError(text)
         value = int(text, 10)
         if not low <= value <= high:
             raise ValueError(text)
@@ -89,12 +91,17 @@ def log_level(text: str) -> str:
 
 
 def field_map(text: str) -> dict[str, str]:
-    """A JSON object: payload field → ``inputs`` or ``parameters.<name>``."""
+    """A JSON object: payload field → ``inputs`` (at most one) or ``parameters.<name>``."""
     value = json.loads(text)
-    targets = value.values() if isinstance(value, dict) else [None]
-    if not all(isinstance(target, str) and (target == "inputs" or target.startswith("parameters.")) for target in targets):
+    targets = list(value.values()) if isinstance(value, dict) else [None]
+    if not all(isinstance(target, str) and _is_target(target) for target in targets) or targets.count("inputs") > 1:
         raise ValueError(text)
     return dict(value)
+
+
+def _is_target(target: str) -> bool:
+    prefix, _, name = target.partition(".")
+    return target == "inputs" or (prefix == "parameters" and bool(name.strip()))
 
 
 def local_path(text: str) -> Path:
@@ -198,6 +205,7 @@ TABLE: dict[str, Setting] = {
     "max_payload_mb": Setting(
         ("SAGEMAKER_MAX_PAYLOAD_IN_MB",), whole(0, 1_024), "a whole number of MB from 0 (a stream) to 1024"
     ),
+    "max_records": Setting(("BYOC_MAX_RECORDS",), whole(1, 100_000_000), "a whole number of records from 1", 500_000),
     "max_response_mb": Setting(("BYOC_MAX_RESPONSE_MB",), whole(1, 2_000), "a whole number of MB from 1 to 2000"),
     "default_accept": Setting(("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",), words, "a media type"),
     "log_level": Setting(
@@ -246,6 +254,7 @@ class Settings:
     startup_timeout: int
     queue_size: int
     max_payload_mb: int | None
+    max_records: int
     max_response_mb: int | None
     default_accept: str | None
     log_level: str

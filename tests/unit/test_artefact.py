@@ -151,7 +151,12 @@ def test_the_tree_is_cut_and_survives_broken_links(tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / f"file{number:03}").touch()
     assert tree(tmp_path).endswith("… and more")
-    assert len(tree(tmp_path).splitlines()) == 41
+    assert len(tree(tmp_path).splitlines()) == 20
+
+
+def test_the_tree_is_two_levels_deep(tmp_path: Path) -> None:
+    (tmp_path / "first" / "second" / "third").mkdir(parents=True)
+    assert tree(tmp_path) == "  first/\n    second/  …"
 
 
 def torchscript(path: Path) -> Path:

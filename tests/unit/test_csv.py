@@ -14,10 +14,13 @@ import pytest
 from batch_handler.errors import ServiceError, invalid_record
 from batch_handler.formats.csv import read, write
 from batch_handler.formats.json import read as read_json
+from batch_handler.formats.json_lines import read as read_json_lines
 from batch_handler.formats.options import Layout, ReadOptions
+from batch_handler.negotiation import request_choice
 from batch_handler.request import Payload, Record
 
 TEXT = Layout(columns=lambda result: [result], line=str)
+JOB = ReadOptions(placeholders=True)
 CELLS = Layout(columns=lambda result: result, line=str)
 ROWS = 100_000
 PATIENCE = 20
@@ -56,21 +59,32 @@ def test_rows_are_read_as_the_standard_says(body: bytes, expected: list[Any]) ->
 
 @pytest.mark.parametrize("bad", [b"a,b", b'"a","b"', b'"a"b', b'"a" ', b"\xff\xfe", b'"a\xff"'])
 def test_a_bad_row_keeps_its_place_and_spares_its_neighbours(bad: bytes) -> None:
-    assert texts(b"one\n" + bad + b"\nthree") == [(1, "one"), 2, (3, "three")]
+    assert texts(b"one\n" + bad + b"\nthree", placeholders=True) == [(1, "one"), 2, (3, "three")]
+
+
+@pytest.mark.parametrize("bad", [b"a,b", b'"a"b', b'"a\xff"', b'"open'])
+def test_at_an_endpoint_reading_ends_at_the_first_bad_row(bad: bytes) -> None:
+    assert texts(b"one\n" + bad + b"\nthree\na,b") == [(1, "one"), 2]
 
 
 def test_an_unterminated_quote_does_not_swallow_the_rows_below_it() -> None:
-    found = texts(b'one\n"open\nthree\nfour\n"five, quoted"\nsix')
+    found = texts(b'one\n"open\nthree\nfour\n"five, quoted"\nsix', placeholders=True)
     assert found == [(1, "one"), 2, (3, "three"), (4, "four"), (5, "five, quoted"), (6, "six")]
-    assert texts(b'one\n"open') == [(1, "one"), 2]
+    assert texts(b'one\n"open', placeholders=True) == texts(b'one\n"open') == [(1, "one"), 2]
+
+
+def test_in_a_job_a_quoted_field_ends_with_its_line() -> None:
+    assert texts(b'one\n"two\nlines"\n"x\ry"\r\nfour', placeholders=True) == [
+        (1, "one"), 2, (3, 'lines"'), (4, "x\ry"), (5, "four"),
+    ]  # fmt: skip
 
 
 def test_a_row_that_is_not_utf8_inside_an_open_quote_costs_what_is_broken_and_no_more() -> None:
-    assert texts(b'"open\nfine\n\xff\n"last"') == [1, (2, "fine"), 3, (4, "last")]
+    assert texts(b'"open\nfine\n\xff\n"last"', placeholders=True) == [1, (2, "fine"), 3, (4, "last")]
 
 
 def test_blank_rows_of_a_job_are_records_with_their_error() -> None:
-    assert texts(b'a\n\n"x\n\ny"\n \n', blank_lines_count=True) == [(1, "a"), 2, (3, "x\n\ny"), 6]
+    assert texts(b'a\n\n"x"\n \n', placeholders=True) == [(1, "a"), 2, (3, "x"), 4]
 
 
 def test_a_body_of_blank_rows_is_refused() -> None:
@@ -91,7 +105,7 @@ def test_with_a_header_fields_name_the_input_column() -> None:
 
 
 def test_with_a_header_a_row_of_another_width_is_a_bad_row() -> None:
-    payload = read(b"id,inputs\n1,a\n2\n3,c,d\n4,e", ReadOptions(csv_header=True))
+    payload = read(b"id,inputs\n1,a\n2\n3,c,d\n4,e", ReadOptions(csv_header=True, placeholders=True))
     assert shown(payload) == [(2, "a"), 3, 4, (5, "e")]
 
 
@@ -106,6 +120,36 @@ def test_a_bad_header_is_named_by_its_own_line() -> None:
     with pytest.raises(ServiceError) as caught:
         read(b'\n\n"open\n1', ReadOptions(csv_header=True))
     assert caught.value.record == 3
+
+
+def test_a_body_of_a_header_alone_is_refused_as_that() -> None:
+    for options in (ReadOptions(csv_header=True), ReadOptions(csv_header=True, placeholders=True)):
+        with pytest.raises(ServiceError, match=r"the body holds a header, .*, and no row below it"):
+            read(b"id,inputs\n", options)
+
+
+def test_blank_lines_before_the_header_are_not_it_and_count_in_a_job() -> None:
+    body = b"\n \nid,inputs\n1,a\n"
+    assert texts(body, csv_header=True) == [(4, "a")]
+    assert texts(body, csv_header=True, placeholders=True) == [1, 2, (4, "a")]
+    assert texts(b"\n\n", csv_header=True, placeholders=True) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "setting", "expected"),
+    [
+        ("text/csv; header=present", False, [(2, "a")]),
+        ("text/csv; header=Present; charset=utf-8", False, [(2, "a")]),
+        ("text/csv; header=absent", True, [(1, "inputs"), (2, "a")]),
+        ("text/csv; header=perhaps", True, [(2, "a")]),
+        ("text/csv", True, [(2, "a")]),
+        ("text/csv", False, [(1, "inputs"), (2, "a")]),
+        ("text/plain; header=present", False, [(1, "inputs"), (2, "a")]),
+    ],
+)
+def test_the_content_type_tells_of_the_header_before_the_setting_does(content_type: str, setting: bool, expected: Any) -> None:
+    choice, _ = request_choice(content_type, {"text"})
+    assert shown(choice.format.read(b"inputs\na", ReadOptions(csv_header=setting))) == expected
 
 
 def test_without_a_header_the_first_row_is_a_record() -> None:
@@ -128,18 +172,20 @@ def test_without_a_header_the_first_row_is_a_record() -> None:
         b'a","\xff',
     ],
 )
-def test_a_hundred_thousand_rows_take_linear_time(row: bytes) -> None:
+@pytest.mark.parametrize("options", [ReadOptions(), JOB], ids=["endpoint", "job"])
+def test_a_hundred_thousand_rows_take_linear_time(row: bytes, options: ReadOptions) -> None:
     started = time.perf_counter()
-    payload = read((row + b"\n") * ROWS, ReadOptions())
+    payload = read((row + b"\n") * ROWS, options)
     assert time.perf_counter() - started < PATIENCE
     assert 0 < len(payload.records) <= ROWS
 
 
-def test_a_late_fault_under_many_open_quotes_takes_linear_time() -> None:
+@pytest.mark.parametrize(("options", "records"), [(ReadOptions(), 1), (JOB, ROWS + 1)], ids=["endpoint", "job"])
+def test_a_late_fault_under_many_open_quotes_takes_linear_time(options: ReadOptions, records: int) -> None:
     started = time.perf_counter()
-    payload = read(b'a","b\n' * ROWS + b'c"d\n', ReadOptions())
+    payload = read(b'a","b\n' * ROWS + b'c"d\n', options)
     assert time.perf_counter() - started < PATIENCE
-    assert len(payload.records) == ROWS + 1
+    assert len(payload.records) == records
 
 
 def test_vectors_are_rows_of_numbers_and_holes_where_there_is_none() -> None:
@@ -175,7 +221,7 @@ def test_columns_stand_in_one_order_whatever_the_order_of_a_records_keys() -> No
 
 
 def test_a_placeholder_needs_no_keys_of_the_other_rows() -> None:
-    payload = read_json(b'{"inputs": "a", "id": 1}\n{oops\n{"inputs": "c", "id": 3}', ReadOptions())
+    payload = read_json(b'{"inputs": "a", "id": 1}\n{oops\n{"inputs": "c", "id": 3}', JOB)
     first, error, last = write(payload, ["x", payload.records[1], "z"], TEXT).split(b"\n")
     assert (first, last) == (b"1,x", b"3,z")
     assert b"error" in error
@@ -199,3 +245,42 @@ def test_a_key_that_holds_a_list_makes_no_csv() -> None:
 def test_nested_lists_are_as_many_rows_as_records() -> None:
     payload = read_json(b'[["a", "b"], {"inputs": ["c"]}]', ReadOptions())
     assert write(payload, ["x", "y", "z"], TEXT) == b"x\ny\nz"
+
+
+MIXED = [
+    b'"a"',
+    b'["b", "c"]',
+    b"[]",
+    b'{"inputs": ["d", "e"]}',
+    b'["f"]',
+    b'{"inputs": "g", "id": 1}',
+    b'{"inputs": []}',
+    b"{oops",
+    b'"h"',
+]
+
+
+def test_each_line_of_a_job_is_one_row_whatever_it_holds() -> None:
+    payload = read_json_lines(b"\n".join(MIXED), JOB)
+    results = [record if isinstance(record, ServiceError) else record.inputs for record in payload.records]
+    rows = [row[0] for row in csv.reader(io.StringIO(write(payload, results, TEXT).decode()))]
+    assert [number for number, row in enumerate(rows, 1) if not row.startswith("{")] == [1, 5, 9]
+    errors = [orjson.loads(row)["error"] for row in rows if row.startswith("{")]
+    assert [error["record"] for error in errors] == [2, 3, 4, 6, 7, 8]
+    assert [error["type"] for error in errors] == ["NotAcceptable"] * 5 + ["InvalidRecord"]
+
+
+@pytest.mark.parametrize("line", [b'["b", "c"]', b"[]", b'{"inputs": "b", "id": 1}'])
+def test_at_an_endpoint_a_line_that_is_not_one_row_is_406_and_named(line: bytes) -> None:
+    payload = read_json_lines(b'"a"\n\n' + line + b'\n"z"', ReadOptions())
+    with pytest.raises(ServiceError) as caught:
+        write(payload, ["r"] * len(payload.records), TEXT)
+    assert (caught.value.status, caught.value.record) == (406, 3)
+
+
+def test_in_a_job_the_first_line_that_is_answered_decides_the_columns() -> None:
+    body = b'{oops\n{"inputs": "a", "id": 1}\n"b"\n{"inputs": "c", "id": [3]}\n{"inputs": "d", "id": 18446744073709551616}'
+    payload = read_json_lines(body, JOB)
+    rows = write(payload, [payload.records[0], "A", "B", "C", "D"], TEXT).split(b"\n")
+    assert (rows[1], rows[4]) == (b"1,A", b"18446744073709551616,D")
+    assert all(b'""error""' in rows[place] for place in (0, 2, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,8 +35,25 @@ def test_a_value_of_any_depth_and_size_can_be_quoted() -> None:
     deep: object = "a"
     for _ in range(5_000):
         deep = [deep]
-    assert quote(deep).startswith("'[[")
+    assert quote(deep) == "[" * (QUOTE_LIMIT - 1) + "…"
     assert len(quote([{"a": "x" * 10_000}] * 10_000)) <= QUOTE_LIMIT + 2
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (1.5, "1.5"),
+        (2**70, "1180591620717411303424"),
+        ({"a": [1, None, "ä"]}, '{"a":[1,null,"ä"]}'),
+        ({}, "{}"),
+        ("null", "'null'"),
+        ({"a": {1}}, '{"a":"{1}"}'),
+    ],
+)
+def test_values_are_quoted_in_the_words_of_json(value: object, words: str) -> None:
+    assert quote(value) == words
 
 
 def test_an_error_takes_its_place_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
+from typing import Any
 
 import orjson
 import pytest
@@ -67,15 +68,25 @@ def test_text_keeps_count_order_and_content(texts: list[str], end: str, last: bo
     assert len(formats.text.write(payload, texts, LAYOUT).split(b"\n")) == len(texts)
 
 
+LINES = [b"", b"  ", b'"a"', b"{", b"\xff", b'["a", "b"]', b"[]", b'{"inputs": "a", "id": 1}', b'"open', b'a","b', b'"a"\r']
+
+
 @quick
-@given(st.lists(st.sampled_from([b"", b"  ", b'"a"', b"{", b"\xff"]), min_size=1, max_size=12))
-@pytest.mark.parametrize("name", ["json_lines", "text"])
-def test_a_job_gets_exactly_one_record_for_each_physical_line(name: str, lines: list[bytes]) -> None:
+@given(st.lists(st.sampled_from(LINES), min_size=1, max_size=12))
+@pytest.mark.parametrize("name", ["json_lines", "text", "csv"])
+@pytest.mark.parametrize("answer", [formats.json_lines, formats.text, formats.csv], ids=lambda module: module.__name__[22:])
+def test_a_job_gets_exactly_one_line_of_answer_for_each_physical_line(name: str, answer: Any, lines: list[bytes]) -> None:
     form = next(form for form in FORMATS if form.name == name)
-    payload = form.read(b"\n".join(lines) + b"\n", ReadOptions(blank_lines_count=True))
-    assert [record.number if isinstance(record, Record) else record.record for record in payload.records] == list(
-        range(1, len(lines) + 1)
-    )
+    payload = form.read(b"\n".join(lines) + b"\n", ReadOptions(placeholders=True))
+    numbers = [record.number if isinstance(record, Record) else record.record for record in payload.records]
+    assert numbers == sorted(numbers)
+    if name != "json_lines":
+        assert numbers == list(range(1, len(lines) + 1))
+    results = [record if isinstance(record, ServiceError) else "result" for record in payload.records]
+    rows = answer.write(payload, results, LAYOUT).split(b"\n")
+    assert len(rows) == len(lines)
+    bad = {number for number, result in zip(numbers, results, strict=True) if isinstance(result, ServiceError)}
+    assert all(b"error" in rows[number - 1] for number in bad)
 
 
 FRAGMENTS = st.sampled_from(
@@ -93,7 +104,7 @@ def read_or_refused(form: formats.Format, body: bytes, options: ReadOptions) -> 
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-@pytest.mark.parametrize("options", [ReadOptions(), ReadOptions(blank_lines_count=True, csv_header=True, fields={"a": "inputs"})])
+@pytest.mark.parametrize("options", [ReadOptions(), ReadOptions(placeholders=True, csv_header=True, fields={"a": "inputs"})])
 def test_any_bytes_give_a_payload_or_an_error_of_the_callers(form: formats.Format, options: ReadOptions) -> None:
     @quick
     @given(BODIES)

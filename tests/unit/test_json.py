@@ -93,7 +93,7 @@ def test_a_body_of_several_values_one_per_line_is_read_as_json_lines() -> None:
 
 
 def test_a_bad_line_among_several_is_named_by_its_line() -> None:
-    payload = read(b'"a"\n{"inputs": \n"c"', OPTIONS)
+    payload = read(b'"a"\n{"inputs": \n"c"', ReadOptions(placeholders=True))
     assert [isinstance(record, ServiceError) for record in payload.records] == [False, True, False]
     error = payload.first_error()
     assert error is not None
@@ -127,3 +127,28 @@ def test_a_result_that_json_has_no_word_for_is_the_models_error(result: Any) -> 
     with pytest.raises(ServiceError) as caught:
         dump(result)
     assert caught.value.status == 500
+
+
+@pytest.mark.parametrize(
+    "number",
+    [2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 10**18, 10**19, 10**100, -(10**300)],
+)
+def test_integers_of_any_size_come_back_as_they_were(number: int) -> None:
+    extras = b'"id":%d,"more":{"ids":[%d,1.5,"%d",null]}' % (number, number, number)
+    payload = read(b'{"inputs":"a",' + extras + b"}", OPTIONS)
+    vector = numpy.array([0.5, numpy.nan], numpy.float32)
+    assert write(payload, [vector], LAYOUT) == b"{" + extras + b',"output":[0.5,null]}'
+
+
+@pytest.mark.parametrize("bad", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b'"\\ud800"', b"1" * 400, b"1" * 5_000, b"0" * 25])
+def test_beside_a_large_integer_json_is_as_strict_as_ever(bad: bytes) -> None:
+    assert "not valid JSON" in refused(b'{"inputs": "a", "id": 18446744073709551616, "x": ' + bad + b"}").message
+
+
+def test_in_arrays_of_numbers_large_integers_are_floats_and_an_id_beside_them_is_exact() -> None:
+    payload = read(b'{"inputs": [18446744073709551616, 2], "id": 18446744073709551617}', ReadOptions(numbers=True))
+    (record,) = payload.records
+    assert isinstance(record, Record)
+    assert record.inputs == [18446744073709551616.0, 2]
+    assert isinstance(record.inputs[0], float)
+    assert payload.nodes[0].extras == {"id": 18446744073709551617}

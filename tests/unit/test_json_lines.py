@@ -14,6 +14,7 @@ from batch_handler.formats.options import Layout, ReadOptions
 from batch_handler.request import Payload, Record
 
 LAYOUT = Layout(columns=lambda result: [result], line=str)
+JOB = ReadOptions(placeholders=True)
 
 
 def shown(payload: Payload) -> list[Any]:
@@ -26,12 +27,12 @@ def test_each_line_is_a_record_numbered_by_its_physical_line() -> None:
 
 
 def test_a_bad_line_keeps_its_place_and_spares_its_neighbours() -> None:
-    payload = read(b'"a"\n{"inputs": \n"c"\nnull\n"e"', ReadOptions())
+    payload = read(b'"a"\n{"inputs": \n"c"\nnull\n"e"', JOB)
     assert shown(payload) == [(1, "a"), 2, (3, "c"), 4, (5, "e")]
 
 
 def test_bytes_that_are_not_utf8_cost_only_their_line() -> None:
-    payload = read(b'"a"\n"\xff\xfe"\n"c"', ReadOptions())
+    payload = read(b'"a"\n"\xff\xfe"\n"c"', JOB)
     assert shown(payload) == [(1, "a"), 2, (3, "c")]
     error = payload.first_error()
     assert error is not None
@@ -43,7 +44,7 @@ def test_blank_lines_are_skipped_at_an_endpoint_but_still_counted() -> None:
 
 
 def test_blank_lines_of_a_job_are_records_with_their_error() -> None:
-    payload = read(b'\n"a"\n  \n"b"\n\n', ReadOptions(blank_lines_count=True))
+    payload = read(b'\n"a"\n  \n"b"\n\n', ReadOptions(placeholders=True))
     assert shown(payload) == [1, (2, "a"), 3, (4, "b"), 5]
     error = payload.first_error()
     assert error is not None
@@ -51,7 +52,7 @@ def test_blank_lines_of_a_job_are_records_with_their_error() -> None:
 
 
 def test_a_newline_at_the_end_starts_no_line() -> None:
-    options = ReadOptions(blank_lines_count=True)
+    options = ReadOptions(placeholders=True)
     assert len(read(b'"a"', options).records) == len(read(b'"a"\n', options).records) == 1
     assert len(read(b'"a"\r\n', options).records) == 1
 
@@ -96,3 +97,20 @@ def test_a_json_document_with_several_inputs_is_answered_by_as_many_lines() -> N
     assert write(read_json(b'["a", "b"]', ReadOptions()), [1, 2], LAYOUT) == b"1\n2"
     assert write(read_json(b'"a"', ReadOptions()), [1], LAYOUT) == b"1"
     assert write(read_json(b'{"inputs": ["a", "b"], "id": 3}', ReadOptions()), [1, 2], LAYOUT) == b'{"id":3,"output":[1,2]}'
+
+
+@pytest.mark.parametrize("bad", [b"{oops", b"null", b'"\xff"', b'["x", null]'])
+def test_at_an_endpoint_reading_ends_at_the_first_bad_line(bad: bytes) -> None:
+    payload = read(b'"a"\n' + bad + b'\n"c"\n{oops', ReadOptions())
+    assert shown(payload)[-1] == 2
+
+
+def test_large_integers_come_back_as_they_were_beside_lines_without_any() -> None:
+    payload = read(b'{"inputs": "a", "id": 18446744073709551616}\n{"inputs": "b", "id": 1.5}', ReadOptions())
+    assert write(payload, [{"s": 1}, {"s": float("nan")}], LAYOUT) == b'{"id":18446744073709551616,"s":1}\n{"id":1.5,"s":null}'
+
+
+def test_a_line_nested_deeper_than_python_can_read_costs_only_itself() -> None:
+    deep = b"[" * 1_000 + b"1" * 25 + b"]" * 1_000
+    payload = read(b'"a"\n' + deep + b'\n"c"', JOB)
+    assert shown(payload) == [(1, "a"), 2, (3, "c")]

@@ -91,3 +91,25 @@ def test_when_time_runs_out_it_is_the_heavy_requests(
     error = orjson.loads(heavy.body)["error"]
     assert error["type"] == "Timeout"
     assert "SAGEMAKER_TS_RESPONSE_TIMEOUT" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("application/json", b'["a","b","c","d"]'),
+        ("application/json", b'{"inputs":["a","b","c","d"]}'),
+        ("application/json", b'"a"\n"b"\n"c"\n"d"'),
+        ("application/jsonlines", b'"a"\n"b"\n"c"\n"d"\n'),
+        ("application/jsonlines", b'["a","b"]\n["c","d"]'),
+        ("text/csv", b"a\nb\nc\nd\n"),
+        ("text/plain", b"a\nb\nc\nd\n"),
+    ],
+)
+def test_a_body_of_too_many_records_is_refused_by_the_setting(
+    artefact: Callable[..., Path], settings: Make, content_type: str, body: bytes
+) -> None:
+    pipeline = load(artefact("trained"), settings(BYOC_MAX_RECORDS="3"))
+    headers = Headers([("Content-Type", content_type), ("Accept", "application/json")])
+    (refused,) = pipeline([Request("id", headers, body)]).responses
+    assert refused.status == 413
+    assert "BYOC_MAX_RECORDS" in orjson.loads(refused.body)["error"]["message"]

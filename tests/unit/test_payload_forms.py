@@ -110,9 +110,10 @@ def test_an_error_stands_in_its_records_place_with_the_callers_keys() -> None:
         (7, "a number"),
         (1.5, "a number"),
         (True, "true or false"),
-        ({}, "the keys ''"),
-        ({"text": "a"}, "the keys 'text'"),
-        ({"inputs": "a", "instances": ["b"]}, "both 'inputs' and 'instances'"),
+        ({}, "an object without keys is no record"),
+        ({"text": "a"}, "an object with the key 'text' is no record"),
+        ({"text": "a", "id": 1}, "an object with the keys 'text, id' is no record"),
+        ({"inputs": "a", "instances": ["b"]}, "an object with both 'inputs' and 'instances'"),
         ({"instances": "a"}, "'instances' must be a list"),
         ({"inputs": "a", "parameters": [1]}, "'parameters' must be an object, not a list"),
         ({"inputs": "a", "parameters": "x"}, "'parameters' must be an object, not a text"),
@@ -143,6 +144,41 @@ def test_fields_are_mapped_inside_instances_and_leave_plain_inputs_alone() -> No
     assert answer({"inputs": "a", "sentence": "mine"}, [{"s": 1}], fields=fields) == {"sentence": "mine", "s": 1}
 
 
+FIELDS = {"text": "inputs", "p": "parameters.prompt"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"text": "a", "p": "q", "parameters": {"top_k": 2}}, {"prompt": "q", "top_k": 2}),
+        ({"text": "a", "p": "q", "parameters": {"prompt": "plain"}}, {"prompt": "q"}),
+        ({"text": "a", "p": "q", "parameters": None}, {"prompt": "q"}),
+        ({"text": "a", "parameters": {"top_k": 2}}, {"top_k": 2}),
+        ({"inputs": "a", "p": "q"}, {"prompt": "q"}),
+        ({"inputs": ["a"], "p": "q", "parameters": {"top_k": 2}}, {"prompt": "q", "top_k": 2}),
+        ({"instances": ["a"], "p": "q"}, {"prompt": "q"}),
+        ({"inputs": [{"text": "a", "p": "q"}], "parameters": {"top_k": 2}}, {"prompt": "q", "top_k": 2}),
+        ({"inputs": [{"text": "a", "p": "own"}], "p": "all"}, {"prompt": "own"}),
+    ],
+)
+def test_mapped_parameters_stand_beside_the_callers_own_and_win_over_them(value: Any, expected: dict[str, Any]) -> None:
+    (record,) = payload(value, fields=FIELDS).records
+    assert isinstance(record, Record)
+    assert (record.inputs, dict(record.parameters)) == ("a", expected)
+    assert b"prompt" not in write(payload(value, fields=FIELDS), ["r"], LAYOUT)
+    assert b'"p"' not in write(payload(value, fields=FIELDS), ["r"], LAYOUT)
+
+
+def test_mapped_parameters_do_not_hide_parameters_of_a_wrong_kind() -> None:
+    (error,) = payload({"text": "a", "p": "q", "parameters": [1]}, fields=FIELDS).records
+    assert isinstance(error, ServiceError)
+    assert "'parameters' must be an object, not a list" in error.message
+
+
+def test_a_field_that_is_called_inputs_already_stays_it() -> None:
+    assert inputs(payload({"inputs": "a", "p": "q"}, fields={"inputs": "inputs", "p": "parameters.prompt"})) == ["a"]
+
+
 def test_lists_may_lie_in_lists_up_to_a_limit_and_beyond_it_only_that_record_is_refused() -> None:
     def nested(levels: int) -> Any:
         value: Any = "a"
@@ -153,7 +189,7 @@ def test_lists_may_lie_in_lists_up_to_a_limit_and_beyond_it_only_that_record_is_
     assert inputs(payload(nested(DEPTH_LIMIT))) == ["a"]
     deep = nested(200)
     body = b"\n".join(orjson.dumps(value) for value in ("x", deep, {"inputs": deep}, {"inputs": "b", "id": deep}, "y"))
-    records = BY_MEDIA_TYPE["application/jsonlines"].read(body, ReadOptions()).records
+    records = BY_MEDIA_TYPE["application/jsonlines"].read(body, ReadOptions(placeholders=True)).records
     assert [isinstance(record, ServiceError) for record in records] == [False, True, True, True, False]
     assert all("nested" in record.message for record in records if isinstance(record, ServiceError))
 

@@ -194,6 +194,37 @@ def test_in_a_job_every_line_gets_an_answer_or_a_placeholder_in_its_place(
     assert bad == [False, True, True, True, True, False, True]
 
 
+@pytest.mark.parametrize("accept", ["text/csv", LINES])
+def test_in_a_job_lines_of_several_texts_leave_the_answer_aligned(serve: Callable[..., Pipeline], accept: str) -> None:
+    body = b'"kami"\n["kami", "roka"]\n[]\n{"inputs": "kami", "id": 7}\n{"inputs": ["kami", "roka"]}\n"roka"'
+    response = one(serve(SAGEMAKER_BATCH="true"), body, LINES, accept)
+    assert response.status == 200
+    assert len(response.body.split(b"\n")) == 6
+    placeholders = [b"error" in line for line in response.body.split(b"\n")]
+    assert placeholders == ([False, True, True, True, True, False] if accept == "text/csv" else [False] * 6)
+
+
+def test_at_an_endpoint_a_line_of_several_texts_makes_no_csv_and_is_named(serve: Callable[..., Pipeline]) -> None:
+    lines, document = ask(
+        serve(),
+        request(b'"kami"\n["kami", "roka"]', LINES, "text/csv"),
+        request({"inputs": ["kami", "roka"]}, accept="text/csv"),
+    )
+    assert (lines.status, error_of(lines)["record"]) == (406, 2)
+    assert document.status == 200
+    assert document.body.count(b"\n") == 1
+
+
+def test_the_content_type_tells_of_a_csv_header(serve: Callable[..., Pipeline]) -> None:
+    body = f"id,inputs\n7,{GOOD[1]}\n".encode()
+    assert one(serve(), body, "text/csv; header=present").body.startswith(b"7,good,0.")
+    assert one(serve(BYOC_CSV_HEADER="true"), b"kami\nroka", "text/csv; header=absent").body.count(b"\n") == 1
+
+
+def test_a_value_of_a_wrong_kind_is_told_in_the_words_of_json(serve: Callable[..., Pipeline]) -> None:
+    assert "not null" in error_of(one(serve(), {"inputs": None}))["message"]
+
+
 def test_in_a_job_a_document_that_cannot_be_read_still_fails(serve: Callable[..., Pipeline]) -> None:
     service = serve(SAGEMAKER_BATCH="true")
     responses = ask(service, request(b"{"), request(b"", LINES), request("a", "image/png"))

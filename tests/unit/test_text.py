@@ -6,6 +6,8 @@ import orjson
 import pytest
 
 from batch_handler.errors import ServiceError, invalid_record
+from batch_handler.formats.json import read as read_json
+from batch_handler.formats.json_lines import read as read_json_lines
 from batch_handler.formats.options import Layout, ReadOptions
 from batch_handler.formats.text import read, write
 from batch_handler.request import Record
@@ -22,14 +24,14 @@ def test_each_line_is_a_record_and_blank_ones_are_skipped_at_an_endpoint() -> No
 
 
 def test_a_line_that_is_not_utf8_costs_only_itself() -> None:
-    records = read(b"a\n\xff\nc", ReadOptions()).records
+    records = read(b"a\n\xff\nc", ReadOptions(placeholders=True)).records
     assert [isinstance(record, ServiceError) for record in records] == [False, True, False]
     assert isinstance(records[1], ServiceError)
     assert records[1].record == 2
 
 
 def test_blank_lines_of_a_job_are_errors_in_their_places() -> None:
-    records = read(b"a\n\nc\n", ReadOptions(blank_lines_count=True)).records
+    records = read(b"a\n\nc\n", ReadOptions(placeholders=True)).records
     assert [isinstance(record, ServiceError) for record in records] == [False, True, False]
 
 
@@ -46,3 +48,26 @@ def test_a_result_of_several_lines_is_written_on_one() -> None:
     assert lines[0] == b"x y z"
     assert orjson.loads(lines[1])["error"]["record"] == 2
     assert lines[2:] == [b"last"]
+
+
+def test_at_an_endpoint_reading_ends_at_the_first_bad_line() -> None:
+    records = read(b"a\n\xff\nc", ReadOptions()).records
+    assert [isinstance(record, ServiceError) for record in records] == [False, True]
+
+
+def test_each_line_of_a_job_is_one_line_of_text_whatever_it_holds() -> None:
+    payload = read_json_lines(b'"a"\n["b", "c"]\n[]\n["d"]\n{"inputs": "e", "id": 1}', ReadOptions(placeholders=True))
+    lines = write(payload, ["A", "B", "C", "D", "E"], LAYOUT).split(b"\n")
+    assert [lines[0], *lines[3:]] == [b"A", b"D", b"E"]
+    assert [orjson.loads(line)["error"]["record"] for line in lines[1:3]] == [2, 3]
+
+
+def test_at_an_endpoint_a_line_of_several_results_makes_no_text() -> None:
+    payload = read_json_lines(b'"a"\n["b", "c"]', ReadOptions())
+    with pytest.raises(ServiceError) as caught:
+        write(payload, ["A", "B", "C"], LAYOUT)
+    assert (caught.value.status, caught.value.record) == (406, 2)
+
+
+def test_a_json_document_of_several_texts_is_as_many_lines() -> None:
+    assert write(read_json(b'{"inputs": ["a", "b"]}', ReadOptions()), ["A", "B"], LAYOUT) == b"A\nB"

@@ -6,7 +6,7 @@ Formats know nothing of models. A format's ``read`` never raises for a single ba
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sagemaker_inference import content_types
@@ -39,7 +39,15 @@ class Format:
         """Whether a task that takes such records can take this format."""
         return self.holds in holds or (self.rows and NUMBERS in holds)
 
+    def announced(self, parameters: Mapping[str, str]) -> Format:
+        """This format as the parameters of a Content-Type narrow it: ``header`` is known to text/csv (RFC 4180, section 3)."""
+        header = CSV_HEADER.get(parameters.get("header", "").lower())
+        if header is None or self.read is not csv.read:
+            return self
+        return replace(self, read=lambda body, options: csv.read(body, replace(options, csv_header=header)))
 
+
+CSV_HEADER: Mapping[str, bool] = {"present": True, "absent": False}
 FORMATS: tuple[Format, ...] = (
     Format("json", (content_types.JSON,), "value", json.read, json.write),
     Format(

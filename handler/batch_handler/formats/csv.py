@@ -1,6 +1,7 @@
 """text/csv (RFC 4180): one record per row. The header is a setting, never a guess; nothing is cast to numbers.
 
-Every physical line keeps its place: after a row that cannot be read, reading goes on at the line below the one it began on.
+In a transform job every physical line is a row: the platform cuts bodies and joins answers at newlines, whatever they
+stand in.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import chain, islice
 from typing import Any
 
 import numpy
@@ -17,72 +20,89 @@ import orjson
 from batch_handler.errors import ErrorType, ServiceError, invalid_record, invalid_request, quote
 from batch_handler.formats import lines
 from batch_handler.formats.options import Layout, ReadOptions
-from batch_handler.formats.values import Builder, separate
+from batch_handler.formats.values import Builder
 from batch_handler.request import Node, Payload
 
 FIELD_LIMIT = 128 * 1024 * 1024
 csv.field_size_limit(FIELD_LIMIT)
 
-Row = tuple[int, list[str] | ServiceError]
+Cells = list[str] | ServiceError
+Row = tuple[int, Cells]
+ANNOUNCED = "as BYOC_CSV_HEADER or the Content-Type's header=present says"
 
 
 def read(body: bytes, options: ReadOptions) -> Payload:
     """Rows of one column are texts; with ``csv_header`` rows are objects with the header's keys. Rows of numbers are lists.
 
+    The header is the first row that is not blank, and of each body its own: when a platform cuts one file into several
+    bodies, only the first has a header, and nothing in the others tells that their first row is none. No row of the answer
+    stands for a header, so that lines are joined rightly only where there is none.
     Raises ServiceError (400) for a body without rows and for a header that cannot be used.
     """
-    builder = Builder(options.fields)
-    node = _numeric_node if options.numbers else _node
-    rows = _rows(lines.split(body, b""), options)
-    header = _header(next(rows, None)) if options.csv_header else None
-    return lines.finished(builder, [node(builder, number, row, header) for number, row in rows])
+    builder = Builder(options)
+    physical = lines.split(body, options.max_records, b"")
+    rows = _rows(physical, options)
+    if not options.csv_header:
+        return lines.collected(builder, rows, _reader(None, options), options)
+    filled = next((place for place, line in enumerate(physical) if line.strip()), len(physical))
+    leading = list(islice(rows, filled if options.placeholders else 0))
+    first = next(rows, None)
+    header = [] if first is None and leading else _header(first)
+    nothing = f"the body holds a header, {ANNOUNCED}, and no row below it: send at least one record"
+    return lines.collected(builder, chain(leading, rows), _reader(header, options), options, nothing)
 
 
 def write(payload: Payload, results: Sequence[Any], layout: Layout) -> bytes:
-    """One row per value, the caller's own keys first; no header and no newline at the end.
+    """One row per record, the caller's own keys first, in the order of the first row; no header, no newline at the end.
 
-    Raises ServiceError (406) when the records' own keys do not make even columns.
+    Raises ServiceError (406) for a record whose own keys do not make the same columns and for a line of input that has
+    not exactly one result, except where they get placeholders.
     """
-    nodes = [leaf for node in separate(payload) for leaf in _leaves(node)]
-    keys = [node.extras.keys() for node in nodes if not isinstance(results[node.slot or 0], ServiceError)]
-    if any(one != keys[0] for one in keys):
-        raise ServiceError(ErrorType.NOT_ACCEPTABLE, "text/csv needs the same keys beside 'inputs' in every record")
-    columns = list(keys[0]) if keys else []
-    return b"\n".join(_row(node, results, layout, columns) for node in nodes)
+    nodes = (node for _, node in lines.leaves(payload) if isinstance(node, Node))
+    first = next((node for node in nodes if not isinstance(results[node.slot or 0], ServiceError)), Node())
+    columns = first.extras.keys()
+    return lines.written(payload, results, lambda node: _row(node, results[node.slot or 0], layout, columns), _placeholder)
 
 
 def _rows(physical: list[bytes], options: ReadOptions) -> Iterator[Row]:
+    """Each row with the number of the line it begins on. After a bad one, reading goes on at the line below."""
     start = 0
-    doomed = 0  # a row that enters a line before this one inside quotes ends in a fault: no need to read it again
     while start < len(physical):
         if not physical[start].strip():
-            if options.blank_lines_count:
+            if options.placeholders:
                 yield start + 1, lines.blank(start + 1)
             start += 1
             continue
-        end = start + 1 if start + 1 < doomed else len(physical)
+        end = start + 1 if options.placeholders else len(physical)
         reader = csv.reader((lines.decoded(physical[i]) + "\n" for i in range(start, end)), strict=True)
         try:
-            row: list[str] | ServiceError = next(reader)
+            row: Cells = next(reader)
             taken = reader.line_num
-        except (ServiceError, csv.Error) as error:
-            row = error if isinstance(error, ServiceError) else invalid_record(f"the row is not valid CSV: {error}")
-            doomed = max(doomed, start + reader.line_num)
-            taken = 1
-        yield start + 1, row.at(start + 1) if isinstance(row, ServiceError) else row
+        except ServiceError as error:
+            row, taken = error.at(start + 1), 1
+        except csv.Error as error:
+            row, taken = invalid_record(f"the row is not valid CSV: {error}", start + 1), 1
+        yield start + 1, row
         start += taken
 
 
 def _header(first: Row | None) -> list[str]:
-    names = [] if first is None else first[1]
+    if first is None:
+        raise invalid_request("the body holds no record: every line is blank")
+    names = first[1]
     if isinstance(names, ServiceError):
         raise names
-    if not names or len(set(names)) < len(names):
-        raise invalid_request("the first row must name the columns, each differently (BYOC_CSV_HEADER is true)")
+    if len(set(names)) < len(names):
+        raise invalid_request(f"the first row must name the columns, each differently, {ANNOUNCED}")
     return names
 
 
-def _node(builder: Builder, number: int, row: list[str] | ServiceError, header: list[str] | None) -> Node:
+def _reader(header: list[str] | None, options: ReadOptions) -> Callable[[Builder, int, Cells], Node]:
+    node = _numeric_node if options.numbers else _node
+    return lambda builder, number, row: node(builder, number, row, header)
+
+
+def _node(builder: Builder, number: int, row: Cells, header: list[str] | None) -> Node:
     if isinstance(row, ServiceError):
         return builder.failure(row, number)
     if header is not None:
@@ -95,7 +115,7 @@ def _node(builder: Builder, number: int, row: list[str] | ServiceError, header: 
     return builder.leaf(row[0], number)
 
 
-def _numeric_node(builder: Builder, number: int, row: list[str] | ServiceError, header: list[str] | None) -> Node:
+def _numeric_node(builder: Builder, number: int, row: Cells, header: list[str] | None) -> Node:
     """A row of numbers, whatever the header calls them."""
     if isinstance(row, ServiceError):
         return builder.failure(row, number)
@@ -116,24 +136,20 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _leaves(node: Node) -> Iterator[Node]:
-    if node.slot is not None:
-        yield node
-    for child in node.children:
-        for leaf in _leaves(child):
-            yield Node(slot=leaf.slot, extras={**node.extras, **leaf.extras})
-
-
-def _row(node: Node, results: Sequence[Any], layout: Layout, columns: Sequence[str]) -> bytes:
-    result = results[node.slot or 0]
-    if isinstance(result, ServiceError):
-        return _cells([orjson.dumps(result.as_object()).decode()])
-    cells = layout.columns(result)
+def _row(node: Node, result: Any, layout: Layout, columns: AbstractSet[str]) -> bytes:
+    if node.extras.keys() != columns:
+        message = "text/csv needs the same keys beside 'inputs' in every record as in the first"
+        raise ServiceError(ErrorType.NOT_ACCEPTABLE, message)
     own = [_cell(key, node.extras[key]) for key in columns]
+    cells = layout.columns(result)
     if isinstance(cells, numpy.ndarray):
         numbers = orjson.dumps(cells, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].replace(b"null", b"")
         return _cells(own) + b"," + numbers if own else numbers
     return _cells([*own, *map(_plain, cells)])
+
+
+def _placeholder(error: ServiceError) -> bytes:
+    return _cells([orjson.dumps(error.as_object()).decode()])
 
 
 def _plain(cell: Any) -> Any:

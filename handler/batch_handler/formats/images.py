@@ -16,7 +16,7 @@ MEDIA_TYPES: Mapping[str, str] = {"image/jpeg": "JPEG", "image/png": "PNG", "ima
 
 def read(body: bytes, options: ReadOptions) -> Payload:
     """One record: the bytes."""
-    builder = Builder()
+    builder = Builder(options)
     return builder.payload([builder.leaf(body, None)], many=False)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from batch_handler.errors import ErrorType, ServiceError, invalid_request
-from batch_handler.formats import json_lines, lines
+from batch_handler.formats import exact, json_lines, lines
 from batch_handler.formats.options import Layout, ReadOptions
 from batch_handler.formats.values import Builder, render
 from batch_handler.request import Payload
@@ -21,12 +23,12 @@ def read(body: bytes, options: ReadOptions) -> Payload:
     """
     body = body.removeprefix(lines.BYTE_ORDER_MARK)
     try:
-        value = orjson.loads(body)
+        value = exact.loads(body, options.numbers)
     except orjson.JSONDecodeError as error:
         if _several_values(body):
             return json_lines.read(body, options)
         raise _unreadable(body, error) from None
-    builder = Builder(options.fields, options.numbers)
+    builder = Builder(options)
     if isinstance(value, list) and not builder.is_vector(value):
         return builder.payload([builder.value(member) for member in value], many=True)
     return builder.payload([builder.value(value)], many=False)
@@ -40,18 +42,18 @@ def write(payload: Payload, results: Sequence[Any], layout: Layout) -> bytes:
 
 
 def dump(value: Any) -> bytes:
-    """Compact UTF-8; NumPy arrays as they are, NaN and infinities as null.
+    """Compact UTF-8; NumPy arrays as they are, integers whole, NaN and infinities as null.
 
     Raises ServiceError (500) for a result that JSON has no word for.
     """
     try:
-        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+        return exact.dumps(value)
     except orjson.JSONEncodeError:
         raise ServiceError(ErrorType.MODEL_ERROR, "the model's result cannot be written as JSON") from None
 
 
 def _several_values(body: bytes) -> bool:
-    filled = [line for line in lines.split(body) if line.strip()]
+    filled = list(islice((line for line in io.BytesIO(body) if line.strip()), 2))
     if len(filled) < 2:
         return False
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from batch_handler.errors import ServiceError, invalid_record
-from batch_handler.formats import json, lines
+from batch_handler.formats import exact, json, lines
 from batch_handler.formats.options import Layout, ReadOptions
 from batch_handler.formats.values import Builder, render, separate
 from batch_handler.request import Node, Payload
@@ -16,9 +16,8 @@ from batch_handler.request import Node, Payload
 
 def read(body: bytes, options: ReadOptions) -> Payload:
     """Each line on its own: a bad one is an error in its place. Raises ServiceError (400) when no line holds anything."""
-    builder = Builder(options.fields, options.numbers)
-    nodes = [_node(builder, number, line) for number, line in lines.numbered(lines.split(body), options)]
-    return lines.finished(builder, nodes)
+    builder = Builder(options)
+    return lines.collected(builder, lines.numbered(lines.split(body, options.max_records), options), _node, options)
 
 
 def write(payload: Payload, results: Sequence[Any], layout: Layout) -> bytes:
@@ -30,7 +29,7 @@ def _node(builder: Builder, number: int, line: bytes | ServiceError) -> Node:
     if isinstance(line, ServiceError):
         return builder.failure(line, number)
     try:
-        return builder.value(orjson.loads(line), number)
+        return builder.value(exact.loads(line, builder.numbers), number)
     except orjson.JSONDecodeError as error:
         return builder.failure(_fault(line, error), number)
 

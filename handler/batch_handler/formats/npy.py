@@ -22,7 +22,7 @@ NUMERIC = "biuf"
 def read(body: bytes, options: ReadOptions) -> Payload:
     """One record per entry of the first axis. Raises ServiceError (400) for anything but a whole numeric array."""
     array = load(body)
-    builder = Builder()
+    builder = Builder(options)
     if array.ndim == 0:
         return builder.payload([builder.leaf(array, None)], many=False)
     return builder.payload([builder.leaf(entry, None) for entry in array], many=True)

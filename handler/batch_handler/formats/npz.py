@@ -31,7 +31,7 @@ def read(body: bytes, options: ReadOptions) -> Payload:
     counts = {name: len(array) for name, array in arrays.items()}
     if len(set(counts.values())) > 1:
         raise invalid_request(f"the arrays hold different numbers of records: {counts}")
-    builder = Builder()
+    builder = Builder(options)
     total = next(iter(counts.values()))
     nodes = [builder.leaf({name: array[i] for name, array in arrays.items()}, None) for i in range(total)]
     return builder.payload(nodes, many=True)

@@ -13,17 +13,21 @@ from batch_handler.request import NOTHING
 class ReadOptions:
     """How bodies are read.
 
-    ``blank_lines_count`` makes a blank line a bad record (transform jobs join by line) instead of nothing.
-    ``fields`` maps payload fields to ``inputs`` or ``parameters.<name>`` for objects without ``inputs``.
+    ``placeholders`` says that answers are joined to the body by line (transform jobs): every physical line is a record of
+    its own, blank ones included, and a bad one costs only its place. Without it blank lines are nothing, a quoted CSV
+    field may span lines, and reading ends at the first bad line, since that fails the request.
+    ``csv_header`` says that the first row names the columns. ``fields`` maps payload fields to ``inputs`` (of objects
+    without one) or ``parameters.<name>``.
     ``limit`` bounds, in bytes, what a compressed container may unfold to. ``numbers`` makes records of numbers: a CSV row
-    of them is one, and so is a JSON list of them.
+    of them is one, and so is a JSON list of them. ``max_records`` bounds what a body may hold.
     """
 
-    blank_lines_count: bool = False
+    placeholders: bool = False
     csv_header: bool = False
     fields: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     limit: int = 25 * 1024 * 1024
     numbers: bool = False
+    max_records: int = 500_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,16 @@ from batch_handler.request import Node, Payload
 
 def read(body: bytes, options: ReadOptions) -> Payload:
     """Each line is a record. Raises ServiceError (400) when every line is blank."""
-    builder = Builder()
-    return lines.finished(builder, [_node(builder, number, line) for number, line in lines.numbered(lines.split(body), options)])
+    builder = Builder(options)
+    return lines.collected(builder, lines.numbered(lines.split(body, options.max_records), options), _node, options)
 
 
 def write(payload: Payload, results: Sequence[Any], layout: Layout) -> bytes:
-    """One line per record, line breaks inside a result as spaces; an error is its JSON object on the record's line."""
-    slots = [slot for node in payload.nodes for slot in node.leaves()]
-    return b"\n".join(_line(results[slot], layout) for slot in slots)
+    """One line per record, line breaks inside a result as spaces; an error is its JSON object on the record's line.
+
+    Raises ServiceError (406) for a line of input that has not exactly one result, except where it gets a placeholder.
+    """
+    return lines.written(payload, results, lambda node: _line(results[node.slot or 0], layout), _placeholder)
 
 
 def _node(builder: Builder, number: int, line: bytes | ServiceError) -> Node:
@@ -36,6 +38,8 @@ def _node(builder: Builder, number: int, line: bytes | ServiceError) -> Node:
 
 
 def _line(result: Any, layout: Layout) -> bytes:
-    if isinstance(result, ServiceError):
-        return orjson.dumps(result.as_object())
     return " ".join(layout.line(result).splitlines()).encode("utf-8", "replace")
+
+
+def _placeholder(error: ServiceError) -> bytes:
+    return orjson.dumps(error.as_object())

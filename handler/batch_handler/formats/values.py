@@ -5,10 +5,11 @@ A value is a text, a list, ``{"inputs": …, "parameters": {…}}`` or ``{"insta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from batch_handler.errors import ServiceError, invalid_record, quote
+from batch_handler.errors import ErrorType, ServiceError, invalid_record, quote
+from batch_handler.formats.options import ReadOptions
 from batch_handler.request import NOTHING, Node, Payload, Record
 
 EXPECTED = "send a text, a list of texts, or an object with the key 'inputs'"
@@ -16,13 +17,21 @@ OUTPUT_KEY = "output"
 DEPTH_LIMIT = 64
 
 
+def too_many(most: int) -> ServiceError:
+    """The error of a body that holds more records than one request may."""
+    message = f"the body holds more than {most:,} records: send fewer at once, or raise BYOC_MAX_RECORDS"
+    return ServiceError(ErrorType.PAYLOAD_TOO_LARGE, message)
+
+
 class Builder:
     """Collects a request's records while its values are walked; a value that cannot be read leaves an error in its place."""
 
-    def __init__(self, fields: Mapping[str, str] = NOTHING, numbers: bool = False) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self.records: list[Record | ServiceError] = []
-        self._fields = fields
-        self._numbers = numbers
+        self.failed = False
+        self.numbers = options.numbers
+        self._fields = options.fields
+        self._most = options.max_records
 
     def value(self, value: Any, line: int | None = None) -> Node:
         """Read one value; ``line`` is its physical line in line formats, else records count through the body."""
@@ -32,7 +41,7 @@ class Builder:
         return self._value(value, line)
 
     def _value(self, value: Any, line: int | None) -> Node:
-        if isinstance(value, str) or (self._numbers and _is_array(value)):
+        if isinstance(value, str) or (self.numbers and _is_array(value)):
             return self.leaf(value, line)
         if isinstance(value, list):
             return Node(children=tuple(self._value(member, line) for member in value))
@@ -42,32 +51,37 @@ class Builder:
 
     def is_vector(self, value: Any) -> bool:
         """Whether a list is one record of numbers; a list of lists is as many records as it has members."""
-        return self._numbers and isinstance(value, list) and _is_array(value) and not isinstance(value[0], list)
+        return self.numbers and isinstance(value, list) and _is_array(value) and not isinstance(value[0], list)
 
     def leaf(self, inputs: Any, line: int | None, parameters: Mapping[str, Any] = NOTHING) -> Node:
         """Add one record."""
-        self.records.append(Record(inputs, self._number(line), parameters))
-        return Node(slot=len(self.records) - 1)
+        return self._added(Record(inputs, self._number(line), parameters))
 
     def failure(self, error: ServiceError, line: int | None, extras: Mapping[str, Any] = NOTHING) -> Node:
         """Add an error in a record's place."""
-        self.records.append(error.at(self._number(line)))
-        return Node(slot=len(self.records) - 1, extras=extras)
+        self.failed = True
+        return self._added(error.at(self._number(line)), extras)
 
     def payload(self, nodes: Sequence[Node], many: bool) -> Payload:
         """All that was read."""
         return Payload(self.records, nodes, many)
 
+    def _added(self, record: Record | ServiceError, extras: Mapping[str, Any] = NOTHING) -> Node:
+        if len(self.records) >= self._most:
+            raise too_many(self._most)
+        self.records.append(record)
+        return Node(slot=len(self.records) - 1, extras=extras)
+
     def _number(self, line: int | None) -> int:
         return len(self.records) + 1 if line is None else line
 
     def _object(self, value: dict[str, Any], line: int | None) -> Node:
-        if self._fields and "inputs" not in value and "instances" not in value:
+        if not self._fields.keys().isdisjoint(value):
             value = self._mapped(value)
         carriers = [key for key in ("inputs", "instances") if key in value]
         if len(carriers) != 1:
-            named = "both 'inputs' and 'instances'" if carriers else f"the keys {quote(', '.join(value))}"
-            return self.failure(invalid_record(f"an object with {named} is no record: {EXPECTED}"), line)
+            named = "with both 'inputs' and 'instances'" if carriers else _keys(value)
+            return self.failure(invalid_record(f"an object {named} is no record: {EXPECTED}"), line)
         parameters = value.get("parameters")
         extras = {key: item for key, item in value.items() if key not in ("inputs", "instances", "parameters")} or NOTHING
         if parameters is not None and not isinstance(parameters, dict):
@@ -87,17 +101,22 @@ class Builder:
         return self.leaf(item, line, parameters)
 
     def _mapped(self, value: dict[str, Any]) -> dict[str, Any]:
+        """The object with its fields under the names they stand for; a mapped parameter wins over the same one given plainly."""
+        carried = "inputs" in value or "instances" in value
         mapped: dict[str, Any] = {}
         parameters: dict[str, Any] = {}
         for key, item in value.items():
             target = self._fields.get(key)
-            if target is None:
+            if target is None or (target == "inputs" and carried):
                 mapped[key] = item
             elif target == "inputs":
                 mapped["inputs"] = item
             else:
                 parameters[target.removeprefix("parameters.")] = item
-        return {**mapped, "parameters": parameters} if parameters else mapped
+        plain = mapped.get("parameters")
+        if not parameters or not (plain is None or isinstance(plain, dict)):
+            return mapped
+        return {**mapped, "parameters": {**(plain or {}), **parameters}}
 
 
 def render(node: Node, results: Sequence[Any]) -> Any:
@@ -120,6 +139,15 @@ def separate(payload: Payload) -> Sequence[Node]:
     return payload.nodes
 
 
+def single(node: Node) -> Iterator[Node]:
+    """The records of one value, each with all keys that the caller gave it or a list around it."""
+    if node.slot is not None:
+        yield node
+    for child in node.children:
+        for leaf in single(child):
+            yield Node(slot=leaf.slot, extras={**node.extras, **leaf.extras})
+
+
 def _deeper(value: Any, levels: int) -> bool:
     """Whether lists and objects lie in each other more than so many levels deep: neither Python nor orjson writes any depth."""
     if not isinstance(value, list | dict):
@@ -138,6 +166,12 @@ def _is_array(value: Any) -> bool:
     while isinstance(value, list) and value:
         value = value[0]
     return isinstance(value, int | float)
+
+
+def _keys(value: Mapping[str, Any]) -> str:
+    if not value:
+        return "without keys"
+    return f"with the key{'s' if len(value) > 1 else ''} {quote(', '.join(value))}"
 
 
 def _kind(value: Any) -> str:

@@ -193,6 +193,7 @@ def test_no_process_and_no_file_is_left_behind(home: Path, port: int, make_model
         ("SAGEMAKER_MULTI_MODEL", "true", 2, "this image serves one model"),
         ("SAGEMAKER_MULTI_MODEL", "perhaps", 2, "use true or false"),
         ("BYOC_MODEL_DIR", "/does/not/exist", 3, "there is no model directory /does/not/exist"),
+        ("HF_TASK", "telepathy", 2, "HF_TASK=telepathy is not a task of this image: use one of sentence-embeddings, "),
         ("BYOC_LOG_FORMAT", "xml", 2, "BYOC_LOG_FORMAT='xml' is not accepted: use text or json"),
     ],
 )
@@ -204,6 +205,34 @@ def test_a_bad_value_stops_the_start_with_one_sentence(
         assert said in run.last_line
         assert len(run.output.splitlines()) == 1
         assert "Traceback" not in run.output
+
+
+def test_a_relative_path_is_told_from_a_hub_id(
+    home: Path, port: int, make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_model()
+    with running(home, port, Path("artefact")) as run:
+        assert run.end() == 2
+        assert run.last_line.endswith(
+            f"BYOC_MODEL_DIR='artefact' is not accepted: use an absolute path, such as {tmp_path}/artefact"
+        )
+    with running(home, port, Path("org/model")) as run:
+        assert run.end() == 2
+        assert "nothing is downloaded at start" in run.last_line
+
+
+@pytest.mark.parametrize("level", ["20", "10"])
+def test_what_the_system_refuses_is_one_sentence_and_a_traceback_for_developers(
+    home: Path, port: int, make_model: MakeModel, level: str
+) -> None:
+    java = home / "jre" / "bin" / "java"
+    java.unlink()
+    java.mkdir()
+    with running(home, port, make_model(), SAGEMAKER_CONTAINER_LOG_LEVEL=level) as run:
+        assert run.end() == 1
+        assert f"ERROR the start failed: {java}: Permission denied" in run.last_line
+        assert ("Traceback" in run.output) is (level == "10")
 
 
 def test_an_unknown_sagemaker_variable_is_a_warning(home: Path, port: int, make_model: MakeModel) -> None:

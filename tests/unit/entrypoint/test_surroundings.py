@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -12,6 +13,7 @@ import pytest
 from entrypoint import diagnosis, log, privileges
 from entrypoint.diagnosis import Circumstances, explain, oom_kills
 from entrypoint.failure import StartError
+from entrypoint.serve import unexpected
 from entrypoint.supervise import Ending
 from entrypoint.workdir import StartTurn, work_directory
 
@@ -37,6 +39,11 @@ def test_an_abandoned_directory_is_removed_and_a_living_one_is_not(tmp_path: Pat
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"cannot be written .* mount one there"), work_directory(tmp_path / "missing"):
         pass
+
+
+def test_a_full_tmp_is_told_with_what_is_needed() -> None:
+    sentence = str(unexpected(OSError(errno.ENOSPC, "No space left on device")))
+    assert sentence.startswith("/tmp is too small (No space left on device): give it 64 MB")
 
 
 def test_a_turn_can_be_given_twice_and_taken_again(tmp_path: Path) -> None:

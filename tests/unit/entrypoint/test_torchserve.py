@@ -13,7 +13,7 @@ from entrypoint.failure import StartError
 from entrypoint.home import Home
 from entrypoint.ports import Ports
 from entrypoint.properties import read
-from entrypoint.report import example, settings_in_force, start_line
+from entrypoint.report import example, other_settings, settings_in_force, start_line
 from entrypoint.torchserve import Launch, check_model, command, model_keys, properties
 
 CONFIGURATION = Path(__file__).parents[3] / "config" / "config.properties"
@@ -149,6 +149,20 @@ def test_only_what_somebody_chose_shows_its_source() -> None:
     assert shown["queue_size"] == "1000", "the shipped file repeats the default"
     assert shown["threads"] == "2"
     assert "fields" not in shown
+
+
+def test_the_start_lines_tell_what_matters_or_was_chosen_and_then_the_rest() -> None:
+    settings = resolve({"TS_BATCH_SIZE": "3", "BYOC_QUEUE_SIZE": "9"}, {"maxBatchDelay": 44}, SHIPPED)
+    in_force = {"task": "fill-mask", **settings_in_force(settings, {"threads": 1})}
+    first = start_line(4.24, settings, Resources(1.0, None, False), in_force).split()
+    other = other_settings(in_force).split()
+    assert first[6:8] == ["(1", "CPU):"]
+    at = first.index("task=fill-mask")
+    assert first[at + 2 : at + 6] == ["batch_size=3", "(TS_BATCH_SIZE)", "max_batch_delay=44", "(model-config.yaml)"]
+    assert first[-2:] == ["queue_size=9", "(BYOC_QUEUE_SIZE)"]
+    assert "truncation=true" in other
+    told = [word.partition("=")[0] for word in (*first, *other) if "=" in word]
+    assert sorted(told) == sorted(in_force), "each once"
 
 
 def test_the_start_line_is_one_line_and_the_example_can_be_copied() -> None:
