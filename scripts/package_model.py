@@ -10,27 +10,35 @@
 
 SOURCE may also be a .mar or a .tar.gz; its contents are checked before anything is written. --verify starts the artefact
 here, sends each line of a file alone and all of them together, and packages nothing when the answers differ.
+What is written appears at the end, all of it or, after a failure or Ctrl-C, nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import checkout
+
+if __name__ == "__main__":
+    checkout.enter(("yaml", "tqdm", "model_archiver"))
+
 from typing import Self
 
 import yaml
 from tqdm import tqdm
 
-HANDLER_ROOT = Path(__file__).resolve().parents[1] / "handler"
+HANDLER_ROOT = checkout.CHECKOUT / "handler"
 sys.path.insert(0, str(HANDLER_ROOT))
 
 from batch_handler.artefact import (  # noqa: E402
@@ -50,6 +58,7 @@ CONFIG = "model-config.yaml"
 REQUIREMENTS = "requirements.txt"
 CHUNK = 1 << 20
 HIDDEN = {"__pycache__", ".git", ".gitattributes", ".cache"}
+STOPPED = 128 + signal.SIGINT
 COMPRESSION = 1  # weights hardly shrink: the fastest level costs a tenth of the default's time
 
 
@@ -58,23 +67,26 @@ class PackagingError(Exception):
 
 
 def main() -> int:
-    """The command line; 0 when all was written, 1 with one sentence otherwise, 2 for wrong arguments."""
+    """The command line; 0 when all was written, 1 with one sentence otherwise, 2 for wrong arguments, 130 when stopped."""
     options = parse_arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        check_places(options)
         with tempfile.TemporaryDirectory(prefix="package-") as scratch:
             artefact = detect(assembled(options, Path(scratch)))
             if options.verify:
                 verified(artefact, options, Path(scratch))
-            options.output.mkdir(parents=True, exist_ok=True)
-            for form in options.formats:
-                written = WRITERS[form](artefact, options.output, options.overwrite)
-                print(f"{form:<9}  {size_of(written) / 1e6:8.1f} MB  {written}")
+            for form, target in write(artefact, options.output, options.formats):
+                print(f"{form:<9}  {size_of(target) / 1e6:8.1f} MB  {target}")
     except (PackagingError, ArtefactError, VerificationError) as error:
         print(f"package_model: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"package_model: {error.filename or options.output}: {error.strerror}", file=sys.stderr)
+        print(f"package_model: {error.filename or options.output}: {error.strerror or error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("package_model: stopped before anything was written", file=sys.stderr)
+        return STOPPED
     return 0
 
 
@@ -102,6 +114,21 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--content-type", default="application/json", metavar="TYPE", help="of the bodies (default: %(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace what is there already")
     return parser.parse_args()
+
+
+def check_places(options: argparse.Namespace) -> None:
+    """Nothing that is read may lie where something is written, and only ``--overwrite`` replaces. Raises PackagingError."""
+    given = [options.source, options.script, options.handler, options.config, options.verify]
+    for target in (options.output / FILES[form] for form in options.formats):
+        there = target.resolve()
+        for source in filter(None, given):
+            here = source.resolve()
+            if here == there:
+                raise PackagingError(f"{source} is read and cannot be written as well: name another --output")
+            if here.is_relative_to(there) or there.is_relative_to(here):
+                raise PackagingError(f"{source} and {target} lie one inside the other: name another --output")
+        if not options.overwrite and (target.exists() or target.is_symlink()):
+            raise PackagingError(f"{target} exists already: remove it, pass --overwrite or name another --output")
 
 
 def formats(text: str) -> list[str]:
@@ -231,9 +258,40 @@ def extract(source: Path, target: Path) -> None:
         raise PackagingError(f"{source} cannot be unpacked ({error}): it is damaged or incomplete") from None
 
 
-def write_directory(artefact: Artefact, output: Path, overwrite: bool) -> Path:
-    """`model/`, as SageMaker would lay it out in /opt/ml/model."""
-    target = replaceable(output / NAME, overwrite)
+def write(artefact: Artefact, output: Path, chosen: Sequence[str]) -> list[tuple[str, Path]]:
+    """Write the chosen formats beside their places, then put all of them there; each with where it lies now.
+
+    Whatever stops this before the end leaves everything as it was.
+    """
+    created = not output.exists()
+    output.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".package-", dir=output) as beside:
+            new = Path(beside)
+            for form in chosen:
+                WRITERS[form](artefact, new / FILES[form])
+            return [(form, replaced(new / FILES[form], output / FILES[form])) for form in chosen]
+    except BaseException:
+        if created and not any(output.iterdir()):
+            output.rmdir()
+        raise
+
+
+def replaced(new: Path, target: Path) -> Path:
+    """The target, now `new`. A directory cannot be renamed over another: the old one steps aside, and back on failure."""
+    if not (new.is_dir() or target.is_dir()) or not (target.exists() or target.is_symlink()):
+        return new.replace(target)
+    old = new.with_name(f"{new.name}.old")
+    target.rename(old)
+    try:
+        return new.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+
+
+def write_directory(artefact: Artefact, target: Path) -> None:
+    """The files as SageMaker would lay them out in /opt/ml/model."""
     files = contents(artefact)
     with bar("directory", sum(path.stat().st_size for path in files)) as progress:
         for path in files:
@@ -241,17 +299,14 @@ def write_directory(artefact: Artefact, output: Path, overwrite: bool) -> Path:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
             progress(path.stat().st_size)
-    return target
 
 
-def write_tar(artefact: Artefact, output: Path, overwrite: bool) -> Path:
-    """`model.tar.gz`, for ModelDataUrl: the directory's files at the top."""
-    target = replaceable(output / f"{NAME}.tar.gz", overwrite)
+def write_tar(artefact: Artefact, target: Path) -> None:
+    """For ModelDataUrl: the directory's files at the top."""
     files = contents(artefact)
-    partial = target.with_name(target.name + ".partial")
     with (
         bar("tar", sum(path.stat().st_size for path in files)) as progress,
-        tarfile.open(partial, "w:gz", compresslevel=COMPRESSION) as archive,
+        tarfile.open(target, "w:gz", compresslevel=COMPRESSION) as archive,
     ):
         for path in files:
             entry = archive.gettarinfo(path.resolve(), str(path.relative_to(root(artefact))))
@@ -259,28 +314,22 @@ def write_tar(artefact: Artefact, output: Path, overwrite: bool) -> Path:
             entry.uname = entry.gname = "root"
             with Counted(path, progress) as file:
                 archive.addfile(entry, file)
-    return partial.rename(target)
 
 
-def write_mar(artefact: Artefact, output: Path, overwrite: bool) -> Path:
-    """`model.mar`, by torch-model-archiver, with our handler inside."""
-    target = replaceable(output / f"{NAME}.mar", overwrite)
+def write_mar(artefact: Artefact, target: Path) -> None:
+    """By torch-model-archiver, with our handler inside."""
     if artefact.kind is Kind.ARCHIVE:
         shutil.copyfile(artefact.path, target)
-        return target
-    with tempfile.TemporaryDirectory(prefix="archive-", dir=output) as scratch:
-        staging = Path(scratch) / "extra"
-        staging.mkdir()
-        for entry in sorted(artefact.path.iterdir()):
-            if entry.name not in HIDDEN:
-                (staging / entry.name).symlink_to(entry.resolve())
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(HANDLER_ROOT / "batch_handler", staging / "batch_handler", ignore=ignore)
-        total = sum(path.stat().st_size for path in contents(artefact))
-        with watched("mar", Path(scratch) / f"{NAME}.mar", total):
-            archive(staging, Path(scratch))
-        (Path(scratch) / f"{NAME}.mar").rename(target)
-    return target
+        return
+    staging = target.with_name("extra")
+    staging.mkdir()
+    for entry in sorted(artefact.path.iterdir()):
+        if entry.name not in HIDDEN:
+            (staging / entry.name).symlink_to(entry.resolve())
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(HANDLER_ROOT / "batch_handler", staging / "batch_handler", ignore=ignore)
+    with watched("mar", target, sum(path.stat().st_size for path in contents(artefact))):
+        archive(staging, target.parent)
 
 
 def archive(staging: Path, export: Path, handler: Path = HANDLER_ROOT / PACKAGED_HANDLER) -> None:
@@ -298,8 +347,9 @@ def archive(staging: Path, export: Path, handler: Path = HANDLER_ROOT / PACKAGED
         raise PackagingError(f"torch-model-archiver failed: {last}")
 
 
-Writer = Callable[[Artefact, Path, bool], Path]
+Writer = Callable[[Artefact, Path], None]
 WRITERS: dict[str, Writer] = {"directory": write_directory, "mar": write_mar, "tar": write_tar}
+FILES = {"directory": NAME, "mar": f"{NAME}.mar", "tar": f"{NAME}.tar.gz"}
 
 
 def root(artefact: Artefact) -> Path:
@@ -316,16 +366,6 @@ def contents(artefact: Artefact) -> list[Path]:
         for path in sorted(artefact.path.rglob("*"))
         if path.is_file() and not HIDDEN.intersection(path.relative_to(artefact.path).parts)
     ]
-
-
-def replaceable(target: Path, overwrite: bool) -> Path:
-    """The target, with what stood there removed. Raises PackagingError without `--overwrite`."""
-    if target.exists() and not overwrite:
-        raise PackagingError(f"{target} exists already: remove it or pass --overwrite")
-    if target.is_dir():
-        shutil.rmtree(target)
-    target.unlink(missing_ok=True)
-    return target
 
 
 def size_of(path: Path) -> int:

@@ -29,6 +29,8 @@ FIXED = {
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
 }
+# What libraries tell their own developers (torch about pynvml, say) is nothing that a reader of the log can act on.
+QUIET_WARNINGS = "ignore::FutureWarning,ignore::DeprecationWarning,ignore::PendingDeprecationWarning"
 THREAD_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -52,11 +54,12 @@ def worker_environment(
     inherited = {name: value for name, value in environment.items() if name not in UNWANTED}
     caches = {variable: str(work / "cache" / folder) for variable, folder in CACHES.items()}
     pools = dict.fromkeys(THREAD_POOLS, str(pool_threads))
+    warnings = {"PYTHONWARNINGS": environment.get("PYTHONWARNINGS") or QUIET_WARNINGS}
     # glibc gives every thread an arena of its own, up to eight per CPU; only the compute threads earn one.
     arenas = {"MALLOC_ARENA_MAX": str(max(2, int(effective["threads"])))}
     search = [library] if packages is None else [library, packages]
     paths = {"PYTHONPATH": os.pathsep.join(map(str, search)), "TMPDIR": str(work / "tmp"), FAILURE_FILE: str(work / "failure")}
-    return inherited | _identity(environment, work) | caches | FIXED | pools | arenas | canonical | paths
+    return inherited | _identity(environment, work) | caches | FIXED | warnings | pools | arenas | canonical | paths
 
 
 def as_text(value: Any) -> str:

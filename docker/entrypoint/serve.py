@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Mapping
 
 from batch_handler.artefact import ArtefactError
 from batch_handler.resources import available
 from batch_handler.settings import SettingError, Settings, flag, resolve, unknown_sagemaker_variables
-from entrypoint import home, privileges, properties
-from entrypoint.failure import BAD_ARTEFACT, BAD_SETTING, StartError
+from entrypoint import foresight, home, privileges, properties
+from entrypoint.failure import BAD_ARTEFACT, BAD_SETTING, CANNOT_RUN, StartError
 from entrypoint.log import Log
 from entrypoint.process import Signals
 from entrypoint.start import Given, prepare, run
-from entrypoint.workdir import StartTurn, work_directory
+from entrypoint.workdir import FULL, NEEDED, TMP, StartTurn, work_directory
 
 
 def serve(signals: Signals, hint: bool) -> int:
@@ -27,6 +28,7 @@ def serve(signals: Signals, hint: bool) -> int:
     try:
         place = home.find()
         baked = read_configuration(place)
+        foresight.check_model_dir(os.environ)
         settings = resolve(os.environ, None, baked)
         log = Log(settings.log_format, settings.log_level)
         check_environment(os.environ, log)
@@ -45,6 +47,9 @@ def serve(signals: Signals, hint: bool) -> int:
         return _refuse(log, error, BAD_ARTEFACT)
     except StartError as error:
         return _refuse(log, error, error.code)
+    except OSError as error:
+        log.debug(traceback.format_exc().rstrip())
+        return _refuse(log, unexpected(error), CANNOT_RUN)
 
 
 def read_configuration(place: home.Home) -> dict[str, str]:
@@ -76,6 +81,15 @@ def leave_root(settings: Settings, log: Log) -> None:
     """Become the unprivileged user where that works; otherwise say why not."""
     if notice := privileges.drop(settings.model_dir):
         log.info(notice)
+
+
+def unexpected(error: OSError) -> StartError:
+    """What the system refused, as a sentence; all that is written lies in /tmp, so a full disk is that one."""
+    reason = error.strerror or str(error)
+    if error.errno in FULL:
+        return StartError(f"{TMP} is too small ({reason}): {NEEDED}")
+    place = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
+    return StartError(f"the start failed{place}: {reason}; SAGEMAKER_CONTAINER_LOG_LEVEL=10 shows where")
 
 
 def _refuse(log: Log, error: Exception, code: int) -> int:

@@ -11,7 +11,19 @@ from typing import Any
 from batch_handler.artefact import TENSOR_TASK, detect
 from batch_handler.resources import Resources
 from batch_handler.settings import Settings, flag, resolve, response_limit_mb
-from entrypoint import diagnosis, environment, http, model, ports, process, properties, report, requirements, torchserve
+from entrypoint import (
+    diagnosis,
+    environment,
+    foresight,
+    http,
+    model,
+    ports,
+    process,
+    properties,
+    report,
+    requirements,
+    torchserve,
+)
 from entrypoint.capacity import capacity, heap_mb
 from entrypoint.home import Home
 from entrypoint.log import Log
@@ -53,6 +65,8 @@ def prepare(given: Given, model_dir: Path, task: str | None, program: str, turn:
     for key in source.unusable_keys:
         ignored = f"{key} in the artefact's {model.MODEL_CONFIG} is ignored: this TorchServe cannot do it"
         given.log.warning(ignored)
+    foresight.check_task(settings, source)
+    foresight.check_device(settings, source)
     if too_late := patience(settings):
         given.log.warning(too_late)
     packages = _install(given, settings, source)
@@ -177,5 +191,7 @@ def _say_ready(given: Given, prepared: Prepared, hint: bool) -> None:
     in_force = {"handler": prepared.source.handler, **report.settings_in_force(settings, shown)}
     seconds = time.monotonic() - given.began
     given.log.info(report.start_line(seconds, settings, given.resources, in_force), {"settings": in_force})
+    if given.log.format == "text":
+        given.log.info(report.other_settings(in_force))
     if hint:
         print(report.example(settings), flush=True)

@@ -6,6 +6,7 @@ servers side by side each have their own.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -19,15 +20,19 @@ from entrypoint.failure import StartError
 TMP = Path("/tmp")  # noqa: S108 -- the one place a read-only container can write to
 PREFIX = "byoc-"
 LOCK = "lock"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+NEEDED = f"give it 64 MB, and beside them the unpacked size of an archive (--tmpfs {TMP}:size=64m)"
 
 
 @contextmanager
 def work_directory(parent: Path = TMP) -> Iterator[Path]:
-    """A new directory of mode 700. Raises StartError when it cannot be made."""
+    """A new directory of mode 700. Raises StartError when it cannot be made, and the OSError of a full disk."""
     remove_abandoned(parent)
     try:
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     except OSError as error:
+        if error.errno in FULL:
+            raise
         raise StartError(
             f"{parent} cannot be written by user {os.getuid()} ({error.strerror}): mount one there (--tmpfs {parent})"
         ) from None

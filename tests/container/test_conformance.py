@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 
 from containers import Container
-from running import CONFORMANCE, conformance_cases, conformance_settings, conformance_verdicts
-
-GROUPS = ("default", "batch4", "limits", "batch-transform", "hooks")
-ARTEFACTS = {"hooks": CONFORMANCE / "artefacts" / "hooks"}
-"""The groups that need another artefact than the encoder."""
-
-
-def extra(group: str) -> tuple[str, ...]:
-    """What the runner must be told about the artefact behind the server."""
-    return ("--artefact", group) if group in ARTEFACTS else ()
+from running import (
+    CONFORMANCE_GROUPS,
+    conformance_artefact,
+    conformance_cases,
+    conformance_settings,
+    conformance_verdicts,
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +25,14 @@ def verdict(encoder: Path) -> Callable[[str, str], str]:
     @cache
     def report(group: str) -> dict[str, str]:
         with Container(
-            ARTEFACTS.get(group, encoder), conformance_settings(group), ("--read-only", "--tmpfs", "/tmp")
+            conformance_artefact(group, encoder), conformance_settings(group), ("--read-only", "--tmpfs", "/tmp")
         ) as container:
-            return conformance_verdicts(container.base_url, group, extra(group))
+            return conformance_verdicts(container.base_url, group)
 
     return lambda group, case: report(group)[case]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("group", "case"), [(group, case) for group in GROUPS for case in conformance_cases(group)])
+@pytest.mark.parametrize(("group", "case"), [(group, case) for group in CONFORMANCE_GROUPS for case in conformance_cases(group)])
 def test_the_image_answers_as_the_case_allows(verdict: Callable[[str, str], str], group: str, case: str) -> None:
     assert verdict(group, case).startswith("PASS")

@@ -69,7 +69,7 @@ def test_workers_and_threads_follow_the_cgroup(encoder: Path, cpus: str, threads
         start = container.logs()
     assert f"threads={threads}" in start
     assert "max_workers=1" in start
-    assert f"{cpus} CPUs, 1,500 MiB" in start
+    assert f"({cpus} CPU{'s' if threads > 1 else ''}, 1,500 MiB)" in start
 
 
 def test_settings_override_what_follows_from_the_cgroup(encoder: Path) -> None:

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from running import CONFORMANCE, RunningServer, conformance_cases, conformance_settings, conformance_verdicts
-
-GROUPS = ("default", "batch4", "limits", "batch-transform", "hooks")
-ARTEFACTS = {"hooks": CONFORMANCE / "artefacts" / "hooks"}
-"""The groups that need another artefact than the encoder."""
-
-
-def extra(group: str) -> tuple[str, ...]:
-    """What the runner must be told about the artefact behind the server."""
-    return ("--artefact", group) if group in ARTEFACTS else ()
+from running import (
+    CONFORMANCE_GROUPS,
+    RunningServer,
+    conformance_artefact,
+    conformance_cases,
+    conformance_settings,
+    conformance_verdicts,
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +24,13 @@ def verdict(encoder: Path) -> Callable[[str, str], str]:
 
     @cache
     def report(group: str) -> dict[str, str]:
-        with RunningServer(ARTEFACTS.get(group, encoder), conformance_settings(group)) as server:
-            return conformance_verdicts(server.base_url, group, extra(group))
+        with RunningServer(conformance_artefact(group, encoder), conformance_settings(group)) as server:
+            return conformance_verdicts(server.base_url, group)
 
     return lambda group, case: report(group)[case]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("group", "case"), [(group, case) for group in GROUPS for case in conformance_cases(group)])
+@pytest.mark.parametrize(("group", "case"), [(group, case) for group in CONFORMANCE_GROUPS for case in conformance_cases(group)])
 def test_the_server_answers_as_the_case_allows(verdict: Callable[[str, str], str], group: str, case: str) -> None:
     assert verdict(group, case).startswith("PASS")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -87,6 +90,9 @@ def test_task_and_configuration_travel_with_the_package_and_are_obeyed(tmp_path:
     assert yaml.safe_load((packaged / "model-config.yaml").read_text()) == {"batchSize": 7, "task": "feature-extraction"}
     assert not (model / "model-config.yaml").exists()
     with RunningServer(packaged) as server:
+        deadline = time.monotonic() + 10
+        while "ready in" not in server.output and time.monotonic() < deadline:  # it is said just after the first 200
+            time.sleep(0.05)
         assert "batch_size=7 (model-config.yaml)" in server.output
         assert "task=feature-extraction" in server.output
         assert isinstance(server.invoke({"inputs": GOOD[0]}).json()[0][0], list | float)
@@ -110,7 +116,7 @@ def test_a_handler_of_ones_own_is_packaged_as_an_archive_and_verified(tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--script", "{tmp}"], "has no inference.py"),
+        (["--script", "{tmp}/files"], "has no inference.py"),
         (["{tmp}/files", "--handler", "{tmp}/none.py"], "none.py does not exist"),
         (["{tmp}/files", "--config", "{tmp}/broken.yaml"], "is not valid YAML"),
         (["--script", "{tmp}/given/code", "--verify", "{tmp}/empty.jsonl"], "holds no samples"),
@@ -124,4 +130,100 @@ def test_what_cannot_be_packaged_is_one_sentence(tmp_path: Path, arguments: list
     done = package(tmp_path, *(argument.format(tmp=tmp_path) for argument in arguments))
     assert done.returncode == 1
     assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def everything(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{out}/model"], "is read and cannot be written as well"),
+        (["{out}"], "lie one inside the other"),
+        (["{out}/model/1"], "lie one inside the other"),
+        (["--script", "{out}/model/code"], "lie one inside the other"),
+        (["{out}/link"], "is read and cannot be written as well"),
+    ],
+)
+def test_a_source_is_never_overwritten(tmp_path: Path, arguments: list[str], said: str) -> None:
+    model = encoders.save_trained(tmp_path / "out" / "model")
+    (model / "1").mkdir()
+    scripts.save_script(model, STEADY)
+    (tmp_path / "out" / "link").symlink_to("model")
+    before = everything(tmp_path)
+    done = package(tmp_path, *(argument.format(out=tmp_path / "out") for argument in arguments), "--overwrite")
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert everything(tmp_path) == before
+
+
+def test_overwriting_replaces_all_and_only_when_told(tmp_path: Path) -> None:
+    model = encoders.save_trained(tmp_path / "trained")
+    stale = tmp_path / "out" / "model" / "stale"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    (tmp_path / "out" / "model.mar").write_bytes(b"stale")
+    before = everything(tmp_path)
+    refused = package(tmp_path, model)
+    assert "model exists already: remove it, pass --overwrite" in refused.stderr
+    assert everything(tmp_path) == before, "not even the format that was not in the way"
+    assert package(tmp_path, model, "--overwrite").returncode == 0
+    assert everything(tmp_path / "out" / "model") == everything(model)
+    assert zipfile.is_zipfile(tmp_path / "out" / "model.mar")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["model", "model.mar", "model.tar.gz"]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    model = encoders.save_trained(tmp_path / "trained")
+    (model / "batch_handler").mkdir()  # the archive's own, so that the second format fails after the first is complete
+    old = tmp_path / "out" / "model" / "old"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    before = everything(tmp_path)
+    assert package(tmp_path, model, "--overwrite").returncode == 1
+    assert everything(tmp_path) == before
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_on_the_way_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    model = encoders.save_trained(tmp_path / "trained")
+    (model / "large.txt").write_bytes(os.urandom(1 << 28))
+    out = tmp_path / "out"
+    command = [str(ROOT / "scripts" / "package_model.py"), str(model), "--formats", "tar", "--output", str(out)]
+    process = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not any(out.glob(".package-*/model.tar.gz")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said == "package_model: stopped before anything was written\n"
+    assert not out.exists()
+
+
+def outside(tmp_path: Path, script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run by a Python that has nothing but its standard library, from another directory."""
+    command = [getattr(sys, "_base_executable", sys.executable), "-S", str(script), *arguments]
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+
+def test_any_python_finds_the_checkouts_environment_and_writes_where_it_stands(tmp_path: Path) -> None:
+    encoders.save_trained(tmp_path / "my-model")
+    done = outside(tmp_path, ROOT / "scripts" / "package_model.py", "./my-model")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model.mar", "model.tar.gz", "my-model"]
+
+
+def test_without_the_environment_one_sentence_names_make(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    for name in ("package_model.py", "checkout.py"):
+        (tmp_path / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
+    done = outside(tmp_path, tmp_path / "scripts" / "package_model.py")
+    assert done.returncode == 1
+    assert done.stderr.startswith("package_model: Python has no yaml, tqdm, model_archiver here: run make serve or make model")
     assert len(done.stderr.strip().splitlines()) == 1
