@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from running import START_LIMIT_S, Endpoint
+from running import START_LIMIT_S, START_LINE, Endpoint
 
 DOCKER = os.environ.get("DOCKER", "docker")
 IMAGE = os.environ.get("IMAGE", "torchserve-byoc:cpu")
@@ -63,9 +63,9 @@ class Container(Endpoint):
         return found
 
     def wait_until_ready(self, limit_s: float = START_LIMIT_S) -> None:
-        """Wait for the first 200 of /ping, asked from inside where no port is published."""
+        """Wait for the first 200 of /ping, asked from inside where no port is published, and for the start line."""
         deadline = time.monotonic() + limit_s
-        while not self._healthy():
+        while not self._healthy() or START_LINE not in self.logs():
             assert self.state()["Running"], f"the container ended:\n{self.logs()}"
             assert time.monotonic() < deadline, f"not ready within {limit_s} s:\n{self.logs()}"
             time.sleep(0.2)

@@ -25,6 +25,7 @@ HOME = ROOT / "build" / "home"
 CONFORMANCE = ROOT / "tests" / "conformance"
 CONFORMANCE_GROUPS = ("default", "batch4", "limits", "batch-transform", "hooks")
 START_LIMIT_S = 120.0
+START_LINE = "ready in "
 STOP_LIMIT_S = 40.0
 
 
@@ -124,9 +125,9 @@ class RunningServer(Endpoint):
         return "\n".join(self.lines)
 
     def wait_until_ready(self, limit_s: float = START_LIMIT_S) -> None:
-        """Wait for the first 200 of /ping; fails with the server's output when it ends before."""
+        """Wait for the first 200 of /ping and for the start line; fails with the server's output when it ends before."""
         deadline = time.monotonic() + limit_s
-        while self.ping() != 200:
+        while self.ping() != 200 or START_LINE not in self.output:
             assert self._process.poll() is None, f"the server ended with {self._process.returncode}:\n{self.output}"
             assert time.monotonic() < deadline, f"not ready within {limit_s} s:\n{self.output}"
             time.sleep(0.05)

@@ -82,7 +82,7 @@ def test_concurrent_callers_each_get_exactly_their_own_answer(
 
 
 def test_thirty_two_calls_at_once_take_at_most_four_forward_passes(encoder: Path) -> None:
-    with RunningServer(encoder, {"SAGEMAKER_TS_MAX_BATCH_DELAY": "200"}) as server:
+    with RunningServer(encoder, {"SAGEMAKER_TS_MAX_BATCH_DELAY": "2000"}) as server:
         before = server.metrics()["byoc_forward_passes_total"]
         start = threading.Barrier(CLIENTS)
 

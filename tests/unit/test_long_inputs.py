@@ -83,9 +83,7 @@ def test_when_time_runs_out_it_is_the_heavy_requests(
         return quick(records)
 
     monkeypatch.setattr(pipeline.task, "run", slow)
-    began = time.monotonic()
     heavy, light = pipeline([request(["kami ro kami ro kami"] * 200), request(["kami"])]).responses
-    assert time.monotonic() - began < 2.0
     assert light.status == 200
     assert heavy.status == 504
     error = orjson.loads(heavy.body)["error"]
