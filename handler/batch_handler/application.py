@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from batch_handler import resources
 from batch_handler.artefact import default_task, script_file
 from batch_handler.errors import ErrorType, ServiceError
 from batch_handler.microbatch import Report
 from batch_handler.negotiation import JSON
 from batch_handler.request import Headers, Request, Response
-from batch_handler.settings import MIB, Settings
+from batch_handler.settings import MIB, Settings, response_limit_mb
 
 ECHOED = ("X-Amzn-SageMaker-Custom-Attributes", "X-Amzn-SageMaker-Inference-Id")
 HEADER_LIMIT = 1_024
@@ -56,6 +57,11 @@ def load(directory: Path, settings: Settings) -> Application:
 
     task = tasks.load(settings.task or default_task(directory), directory, settings)
     return Pipeline(task, settings)
+
+
+def response_limit(settings: Settings) -> int:
+    """The largest answer in bytes."""
+    return response_limit_mb(settings, resources.available().memory_bytes) * MIB
 
 
 def check_size(body: bytes, limit: int) -> None:

@@ -284,18 +284,30 @@ def check_safetensors(path: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file of the artefact."""
+    """A JSON object from a file of the artefact; an empty one where another value may stand."""
+    value = _json(path)
+    if not isinstance(value, dict) and path.name == "config.json":
+        raise ArtefactError(f"{path} must hold a JSON object")
+    return value if isinstance(value, dict) else {}
+
+
+def read_json_list(path: Path) -> list[dict[str, Any]]:
+    """A JSON list of objects from a file of the artefact, in the order that matters."""
+    value = _json(path)
+    if not isinstance(value, list):
+        raise ArtefactError(f"{path.name} must hold a JSON list")
+    return value
+
+
+def _json(path: Path) -> Any:
     try:
-        value = json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8"))
     except UnicodeDecodeError:
         raise ArtefactError(f"{path} is not UTF-8 text") from None
     except json.JSONDecodeError as error:
         raise ArtefactError(f"{path} is not valid JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
     except OSError as error:
         raise ArtefactError(f"{path} cannot be read: {error.strerror}") from None
-    if not isinstance(value, dict) and path.name == "config.json":
-        raise ArtefactError(f"{path} must hold a JSON object")
-    return value if isinstance(value, dict) else {}
 
 
 def default_task(directory: Path) -> str:

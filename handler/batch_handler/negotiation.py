@@ -17,6 +17,7 @@ from werkzeug.http import parse_accept_header, parse_options_header
 
 from batch_handler.errors import ErrorType, ServiceError, invalid_request, quote
 from batch_handler.formats import BY_MEDIA_TYPE, FORMATS, Format
+from batch_handler.settings import MIB
 
 JSON: str = content_types.JSON
 TEXT_CHARSETS = re.compile(r"utf-?(8|16|32)|ascii|iso8859|cp\d|koi8|gb|big5|euc|shift_?jis|iso2022")
@@ -131,7 +132,7 @@ def _inflated(body: bytes, limit: int) -> bytes:
             position += len(window) - len(member.unused_data) - len(member.unconsumed_tail)
             room -= len(piece)
             if room <= 0:
-                megabytes = limit // (1024 * 1024)
+                megabytes = limit // MIB
                 message = f"the body inflates to more than the limit of {megabytes} MB (SAGEMAKER_MAX_PAYLOAD_IN_MB)"
                 raise ServiceError(ErrorType.PAYLOAD_TOO_LARGE, message)
         if not member.eof:

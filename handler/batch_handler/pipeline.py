@@ -13,12 +13,12 @@ from itertools import islice
 from typing import Any
 
 from batch_handler import formats, negotiation, resources
-from batch_handler.application import Answers, answered, check_size, failed
+from batch_handler.application import Answers, answered, check_size, failed, response_limit
 from batch_handler.errors import ErrorType, ServiceError, invalid_record, invalid_request, quote
 from batch_handler.formats.values import OUTPUT_KEY
 from batch_handler.microbatch import LATE, Lanes, Report, guarded, plan
 from batch_handler.request import Headers, Payload, Record, Request, Response
-from batch_handler.settings import MIB, SettingError, Settings, response_limit_mb
+from batch_handler.settings import MIB, SettingError, Settings
 from batch_handler.tasks import Encoded, Task
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Pipeline:
     def __init__(self, task: Task, settings: Settings) -> None:
         self._settings = settings
         self._limit = settings.request_limit_mb * MIB
-        self._response_limit = response_limit_mb(settings, resources.available().memory_bytes) * MIB
+        self._response_limit = response_limit(settings)
         self._options = formats.ReadOptions(
             placeholders=settings.placeholders,
             csv_header=settings.csv_header,

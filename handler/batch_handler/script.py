@@ -16,12 +16,12 @@ from typing import Any
 from sagemaker_inference import content_types
 
 from batch_handler import negotiation, resources
-from batch_handler.application import UNSAFE_IN_HEADERS, Answers, check_size, echoed, failed
+from batch_handler.application import UNSAFE_IN_HEADERS, Answers, check_size, echoed, failed, response_limit
 from batch_handler.artefact import CODE, ArtefactError, script_file
 from batch_handler.errors import ServiceError
 from batch_handler.microbatch import Lanes, MicroBatch, Report
 from batch_handler.request import Request, Response
-from batch_handler.settings import MIB, Settings, response_limit_mb
+from batch_handler.settings import MIB, Settings
 from batch_handler.user_code import answers, defaults, faults, functions, stacking
 from batch_handler.user_code.context import Context
 from batch_handler.user_code.functions import Function
@@ -52,7 +52,7 @@ class Script:
             raise ArtefactError(f"there is no {CODE}/{settings.program} in {directory}")
         self._settings = settings
         self._limit = settings.request_limit_mb * MIB
-        self._response_limit = response_limit_mb(settings, resources.available().memory_bytes) * MIB
+        self._response_limit = response_limit(settings)
         self._directory = model_directory(directory)
         self._code = functions.load(path)
         self._lanes = Lanes((settings.threads or resources.available().whole_cpus) if self._code.thread_safe else 1)

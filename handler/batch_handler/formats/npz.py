@@ -14,6 +14,7 @@ from batch_handler.formats import npy
 from batch_handler.formats.options import Layout, ReadOptions
 from batch_handler.formats.values import Builder
 from batch_handler.request import Payload
+from batch_handler.settings import MIB
 
 
 def read(body: bytes, options: ReadOptions) -> Payload:
@@ -21,7 +22,7 @@ def read(body: bytes, options: ReadOptions) -> Payload:
     try:
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
             if sum(member.file_size for member in archive.infolist()) > options.limit:
-                megabytes = options.limit // (1024 * 1024)
+                megabytes = options.limit // MIB
                 raise ServiceError(ErrorType.PAYLOAD_TOO_LARGE, f"the arrays unfold to more than the limit of {megabytes} MB")
             arrays = {name.removesuffix(".npy"): npy.load(archive.read(name)) for name in archive.namelist()}
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError, ValueError, OSError):

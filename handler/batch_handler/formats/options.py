@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from batch_handler.request import NOTHING
+from batch_handler.settings import DEFAULT_PAYLOAD_MB, MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class ReadOptions:
     placeholders: bool = False
     csv_header: bool = False
     fields: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    limit: int = 25 * 1024 * 1024
+    limit: int = DEFAULT_PAYLOAD_MB * MIB
     numbers: bool = False
     max_records: int = 500_000
 

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel
 
-from batch_handler.artefact import ArtefactError, read_json
+from batch_handler.artefact import ArtefactError, read_json, read_json_list
 from batch_handler.engines import choose
 from batch_handler.errors import ServiceError, invalid_record, quote
 from batch_handler.formats.options import Layout
@@ -147,16 +147,6 @@ def _modules(directory: Path) -> list[tuple[str, str]]:
     if unsupported:
         raise ArtefactError(f"modules.json names {', '.join(sorted(unsupported))}, which this image does not run")
     return modules
-
-
-def read_json_list(path: Path) -> list[dict[str, Any]]:
-    """A JSON list of objects, in the order that matters."""
-    import json
-
-    value = json.loads(path.read_text("utf-8"))
-    if not isinstance(value, list):
-        raise ArtefactError(f"{path.name} must hold a JSON list")
-    return value
 
 
 def _prompts(directory: Path) -> tuple[Mapping[str, str], str | None]:
