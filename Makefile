@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve model image image-gpu test test-all lint bench bench-quick lock clean
+.PHONY: help serve model tools image image-gpu test test-all lint bench bench-quick lock clean
 
 MODEL ?=
 PORT ?= 8080
@@ -23,6 +23,8 @@ serve: build/.home $(if $(MODEL),,build/.model) ## serve MODEL= (a directory, .m
 
 model: .venv/.server ## write ./model, what SageMaker puts into /opt/ml/model, from the embedded encoder
 	@[ -e model ] && echo "./model exists and stays as it is" || .venv/bin/python scripts/package_model.py --formats directory
+
+tools: .venv/.scripts ## set up what the scripts of scripts/ need
 
 image: ## build torchserve-byoc:cpu (DOCKER_BUILD_FLAGS=, PIP_CONF= a pip configuration for the build)
 	@$(setup) image cpu
@@ -54,7 +56,11 @@ clean: ## remove what make made, the fetched torch wheel included
 	@$(setup) venv
 	@touch $@
 
-.venv/.tests: .venv/.server tests/requirements.txt
+.venv/.scripts: .venv/.server scripts/requirements.txt
+	@$(setup) scripts
+	@touch $@
+
+.venv/.tests: .venv/.scripts tests/requirements.txt
 	@$(setup) tests
 	@touch $@
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the Makefile does in more than a line; run from the top of the checkout.
 #
-#   setup.sh venv | tests | home | model DIR | serve [MODEL] | image DEVICE | test | bench [OPTION...] | lock
+#   setup.sh venv | scripts | tests | home | model DIR | serve [MODEL] | image DEVICE | test | bench [OPTION...] | lock [STEM OPTION...]
 set -euo pipefail
 
 locks=docker/requirements
@@ -102,6 +102,10 @@ fetch_torch() {
 
 do_tests() {
     .venv/bin/pip install --require-hashes --disable-pip-version-check --find-links docker/wheels -r tests/requirements.txt
+}
+
+do_scripts() {
+    .venv/bin/pip install --no-deps --require-hashes --disable-pip-version-check -r scripts/requirements.txt
 }
 
 # The layout of /opt/byoc, in links, so that an edit is served at the next start.
@@ -226,6 +230,10 @@ do_bench() {
 # --- locks -----------------------------------------------------------------------------------------------------
 
 do_lock() {
+    if [ $# -gt 0 ]; then
+        compile "$@"
+        return
+    fi
     local names runtime=() device
     names=$(sed 's/#.*//' $locks/left-out.txt)
     for name in $names; do
@@ -235,6 +243,7 @@ do_lock() {
         compile $locks/$device "${runtime[@]}"
     done
     compile $locks/build --allow-unsafe
+    compile scripts/requirements
     compile tests/requirements --allow-unsafe
     lock_files $locks/model
 }
