@@ -11,6 +11,7 @@ from typing import Any
 from batch_handler.settings import TABLE, Settings
 
 FAILURE_FILE = "_BYOC_FAILURE_FILE"
+EARLY_ANSWERS = "_BYOC_EARLY_ANSWERS"
 # TorchServe reads these by itself, past the configuration that was checked.
 UNWANTED = ("TS_CONFIG_FILE", "TS_MODEL_SERVER_HOME", "LOG_LOCATION", "METRICS_LOCATION", "SM_TELEMETRY_LOG")
 CACHES = {
@@ -28,6 +29,7 @@ FIXED = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
+    EARLY_ANSWERS: "true",
 }
 # What libraries tell their own developers (torch about pynvml, say) is nothing that a reader of the log can act on.
 QUIET_WARNINGS = "ignore::FutureWarning,ignore::DeprecationWarning,ignore::PendingDeprecationWarning"

@@ -6,7 +6,8 @@ Also what every answer has, whoever made it: the echoed headers and the one form
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -32,6 +33,10 @@ class Answers:
     report: Report
 
 
+Reply = Callable[[Sequence[tuple[int, Response]], Report | None], None]
+"""Takes answers, each with its request's place in the batch, from any thread; with a batch's last comes its report."""
+
+
 class Application(Protocol):
     """A loaded model that answers batches of requests. Never raises for what a request holds."""
 
@@ -41,6 +46,9 @@ class Application(Protocol):
 
     def __call__(self, requests: Sequence[Request]) -> Answers:
         """Answer every request."""
+
+    def serve(self, requests: Sequence[Request], reply: Reply) -> None:
+        """Take a batch in and reply to every request once, at once or later. Returns when the next batch may come."""
 
     def warm_up(self) -> None:
         """Run once, so that the first caller waits for nothing. Raises whatever makes the model unusable."""
@@ -57,6 +65,26 @@ def load(directory: Path, settings: Settings) -> Application:
 
     task = tasks.load(settings.task or default_task(directory), directory, settings)
     return Pipeline(task, settings)
+
+
+def answer_all(application: Application, requests: Sequence[Request]) -> Answers:
+    """Serve a batch and wait for all of its answers."""
+    responses: dict[int, Response] = {}
+    reports: list[Report] = []
+    ended = threading.Event()
+
+    def reply(answers: Sequence[tuple[int, Response]], report: Report | None) -> None:
+        responses.update(answers)
+        if report is not None:
+            reports.append(report)
+        if reports and len(responses) == len(requests):  # the last reply may overtake another lane's
+            ended.set()
+
+    if not requests:
+        return Answers([], Report())
+    application.serve(requests, reply)
+    ended.wait()
+    return Answers([responses[index] for index in range(len(requests))], reports[0])
 
 
 def response_limit(settings: Settings) -> int:

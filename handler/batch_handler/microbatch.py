@@ -1,7 +1,7 @@
-"""Micro-batches: which records share a forward pass, and running them so that one bad record costs only itself.
+"""Micro-batches: which records share a forward pass, and running one so that a bad record costs only itself.
 
-Owns the plan (sorting by length under a token budget), its execution on the lanes, splitting on out-of-memory and the
-bookkeeping of what was run. What a forward pass is belongs to the tasks and engines.
+Owns the plan (lengths under a token budget), splitting on failure and the bookkeeping of what was run. When a micro-batch
+runs is the scheduler's to say; what a forward pass is, that of tasks and engines.
 """
 
 from __future__ import annotations
@@ -40,13 +40,20 @@ class MicroBatch:
 
 @dataclass(slots=True)
 class Report:
-    """What one batch cost: counts of tokens and micro-batches, and seconds of forward passes summed over the lanes."""
+    """What one batch cost: counts of tokens and micro-batches, and seconds of forward passes summed over the lanes.
+
+    ``requests`` were in the batch, and ``handler_s`` seconds passed until the last of them was answered. ``overlaps`` says
+    that the next batch may have been taken in before.
+    """
 
     tokens: int = 0
     padding: int = 0
     truncated: int = 0
     forward_s: float = 0.0
     microbatches: list[int] = field(default_factory=list)
+    requests: int = 0
+    handler_s: float = 0.0
+    overlaps: bool = False
 
     def add(self, microbatch: MicroBatch, seconds: float) -> None:
         """Note one forward pass."""
@@ -62,27 +69,30 @@ def plan(
     lanes: int = 1,
     padded: bool = True,
     groups: Sequence[Hashable] | None = None,
+    busy: int = 0,
 ) -> list[MicroBatch]:
     """Divide records into micro-batches within the token budget, the costliest first.
 
     With padding, records are sorted and cut, so that each micro-batch pads only to its own longest record. Without it,
     any records may meet, and they are dealt out so that all micro-batches cost the same and no lane waits for another.
     Records of different `groups` (other generation parameters, say) never meet. Every index appears exactly once.
-    Cost: O(n log n) in the number of records.
+    `busy` tokens are on some of the lanes already: the others get no smaller a share for it. Cost: O(n log n).
     """
     members: dict[Hashable, list[int]] = {}
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         members.setdefault(groups[index] if groups else None, []).append(index)
     divide = _cut if padded else _dealt
     batches = [
-        _microbatch(batch, lengths, padded) for group in members.values() for batch in divide(group, lengths, token_budget, lanes)
+        _microbatch(batch, lengths, padded)
+        for group in members.values()
+        for batch in divide(group, lengths, token_budget, lanes, busy)
     ]
     return sorted(batches, key=lambda batch: batch.tokens, reverse=True)
 
 
-def _cut(longest_first: Sequence[int], lengths: Sequence[int], token_budget: int, lanes: int) -> list[list[int]]:
+def _cut(longest_first: Sequence[int], lengths: Sequence[int], token_budget: int, lanes: int, busy: int) -> list[list[int]]:
     """Neighbours in length together; the budget shrinks when there are too few tokens to keep every lane busy."""
-    budget = min(token_budget, -(-sum(lengths[index] for index in longest_first) // lanes))
+    budget = min(token_budget, -(-(busy + sum(lengths[index] for index in longest_first)) // lanes))
     batches: list[list[int]] = []
     for index in longest_first:
         if not batches or lengths[batches[-1][0]] * (len(batches[-1]) + 1) > budget:
@@ -91,14 +101,15 @@ def _cut(longest_first: Sequence[int], lengths: Sequence[int], token_budget: int
     return batches
 
 
-def _dealt(longest_first: Sequence[int], lengths: Sequence[int], token_budget: int, lanes: int) -> list[list[int]]:
+def _dealt(longest_first: Sequence[int], lengths: Sequence[int], token_budget: int, lanes: int, busy: int) -> list[list[int]]:
     """Each record, longest first, to the micro-batch with the fewest tokens (Graham's LPT rule, 1969).
 
-    There are as many micro-batches as lanes, or a multiple, but none for less than WORTH_A_PASS tokens.
+    With what is busy there are as many micro-batches as lanes, or a multiple, but none for less than WORTH_A_PASS tokens.
     """
     total = sum(lengths[index] for index in longest_first)
-    rounds = -(-total // (token_budget * lanes))
-    count = max(1, min(rounds * lanes, total // WORTH_A_PASS, len(longest_first)))
+    rounds = max(1, -(-(total + busy) // (token_budget * lanes)))
+    share = (total + busy) / (rounds * lanes) or 1
+    count = max(1, min(round(total / share), total // WORTH_A_PASS, len(longest_first)))
     batches: list[list[int]] = [[] for _ in range(count)]
     loads = [(0, number) for number in range(count)]
     for index in longest_first:
@@ -173,7 +184,7 @@ def guarded(forward: Forward, indices: Sequence[int]) -> Sequence[Any]:
         return results
     except ServiceError as error:
         fault = error
-    except Exception as error:  # noqa: BLE001 - whatever a model raises is its record's error
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises is its record's error
         fault = _fault(error, len(indices))
     if len(indices) == 1:
         return [fault]
@@ -181,7 +192,7 @@ def guarded(forward: Forward, indices: Sequence[int]) -> Sequence[Any]:
     return [*guarded(forward, indices[:middle]), *guarded(forward, indices[middle:])]
 
 
-def _fault(error: Exception, size: int) -> ServiceError:
+def _fault(error: BaseException, size: int) -> ServiceError:
     words = str(error).lower()
     if isinstance(error, MemoryError) or any(sign in words for sign in OUT_OF_MEMORY):
         log.warning("out of memory in a forward pass of %d records: halving it", size)

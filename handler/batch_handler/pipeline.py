@@ -1,23 +1,29 @@
 """A task's model behind HTTP, without HTTP's server: preprocess, inference and postprocess over lists of requests.
 
+Requests come in batches and leave one by one, each when its own records are done.
 An error is a value that travels in the place of its record or request; nothing is raised past `__call__`.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+import torch
+
 from batch_handler import formats, negotiation, resources
-from batch_handler.application import Answers, answered, check_size, failed, response_limit
+from batch_handler.application import Answers, Reply, answer_all, answered, check_size, failed, response_limit
 from batch_handler.errors import ErrorType, ServiceError, invalid_record, invalid_request, quote
 from batch_handler.formats.values import OUTPUT_KEY
-from batch_handler.microbatch import LATE, Lanes, Report, guarded, plan
+from batch_handler.microbatch import LATE, Report, guarded
 from batch_handler.request import Headers, Payload, Record, Request, Response
+from batch_handler.scheduler import Job, Scheduler
 from batch_handler.settings import MIB, SettingError, Settings
 from batch_handler.tasks import Encoded, Task
 
@@ -25,47 +31,60 @@ log = logging.getLogger(__name__)
 
 SHARE_OF_TIMEOUT = 0.8
 """Of the response timeout, after which nothing more is begun: TorchServe then kills the worker, whoever's fault it was."""
-HEAVY_ROUNDS = 8
-"""Full forward passes of every lane, beyond which a request is served after its neighbours."""
+LONG_BODY = 256 * 1024
+"""Bytes, beyond which a body is decoded and tokenised in a thread of its own."""
+READ_AT_ONCE = 8
+"""Such bodies that are held undecoded; they wait in the frontend's queue otherwise."""
 
 UNREAD = Payload((), (), many=False)
 
 
 @dataclass(slots=True)
-class Work:
-    """One request on its way through the batch.
+class Batch:
+    """Requests that came together. ``began`` is time.monotonic() of their arrival, from which the response timeout counts."""
 
-    ``first`` is the place of its first record in the batch's flat list. ``error`` stands for the whole request.
-    """
-
-    request: Request
-    payload: Payload = UNREAD
-    choice: negotiation.Choice = negotiation.DEFAULT
-    first: int = 0
-    error: ServiceError | None = None
+    reply: Reply
+    size: int
+    began: float
+    left: int
+    truncated: int = 0
 
 
 @dataclass(slots=True)
-class Batch:
-    """What `preprocess` hands to `inference`, and that to `postprocess`: two lists with an entry per record.
+class Work:
+    """One request on its way: its place in its batch, what was read, and per record what is to be run and what came of it.
 
-    ``began`` is time.monotonic() of the batch's arrival, from which its response timeout counts.
+    ``error`` stands for the whole request.
     """
 
-    works: list[Work]
-    encoded: list[Encoded | ServiceError]
-    results: list[Any]
-    began: float
-    report: Report = field(default_factory=Report)
+    request: Request
+    batch: Batch
+    index: int
+    payload: Payload = UNREAD
+    choice: negotiation.Choice = negotiation.DEFAULT
+    encoded: Sequence[Encoded | ServiceError] = ()
+    outputs: list[Any] = field(default_factory=list)
+    error: ServiceError | None = None
 
-    def light(self, work: Work, tokens: int) -> bool:
-        """Whether a request has no more than so many tokens."""
-        records = (self.encoded[index] for index in _places(work))
-        return sum(one.length for record in records if isinstance(record, Encoded) for one in record.passes) <= tokens
+    @property
+    def passes(self) -> list[Encoded]:
+        """All that the request needs run."""
+        usable = [record for record in self.encoded if isinstance(record, Encoded)] if self.error is None else []
+        return [one for record in usable for one in record.passes]
+
+    def gather(self, outputs: Sequence[Any]) -> None:
+        """The outputs of its passes as those of its records; a record that could not be used has its error as one."""
+        if self.error is not None:
+            return
+        rest = iter(outputs)
+        self.outputs = [
+            record.gathered(list(islice(rest, len(record.passes)))) if isinstance(record, Encoded) else record
+            for record in self.encoded
+        ]
 
 
 class Pipeline:
-    """A loaded model with its task: lists of requests in, lists of responses out."""
+    """A loaded model with its task: requests in, responses out, each as soon as it is complete."""
 
     def __init__(self, task: Task, settings: Settings) -> None:
         self._settings = settings
@@ -81,7 +100,17 @@ class Pipeline:
         )
         self._default_accept = known_media_type(settings.default_accept)
         self.task = task
-        self._lanes = Lanes(settings.threads or resources.available().whole_cpus)
+        self._lock = threading.Lock()
+        self._readers = ThreadPoolExecutor(1, "reader")
+        self._reading = threading.BoundedSemaphore(READ_AT_ONCE)
+        self._scheduler = Scheduler(
+            run=lambda passes: self.task.run(passes),
+            finished=self._complete,
+            lanes=settings.threads or resources.available().whole_cpus,
+            token_budget=settings.token_budget,
+            padded=task.padded,
+            use_threads=torch.set_num_threads,
+        )
 
     @property
     def description(self) -> str:
@@ -90,67 +119,79 @@ class Pipeline:
 
     def __call__(self, requests: Sequence[Request]) -> Answers:
         """Answer every request, in order."""
-        batch = self.preprocess(requests)
-        self.inference(batch)
-        return Answers(self.postprocess(batch), batch.report)
+        return answer_all(self, requests)
 
-    def preprocess(self, requests: Sequence[Request]) -> Batch:
+    def serve(self, requests: Sequence[Request], reply: Reply) -> None:
+        """Take a batch in; returns when the next may come. Long bodies are read beside the others, which they would delay."""
+        batch = Batch(reply, len(requests), time.monotonic(), len(requests))
+        indexed = list(enumerate(requests))
+        self._begin([(index, request) for index, request in indexed if len(request.body) <= LONG_BODY], batch)
+        for index, request in indexed:
+            if len(request.body) > LONG_BODY:
+                self._reading.acquire()
+                self._readers.submit(self._begin_long, index, request, batch)
+        self._scheduler.await_room()
+
+    def _begin(self, requests: Sequence[tuple[int, Request]], batch: Batch) -> None:
+        if requests:
+            self.inference(self.preprocess([Work(request, batch, index) for index, request in requests]))
+
+    def _begin_long(self, index: int, request: Request, batch: Batch) -> None:
+        try:
+            self._begin([(index, request)], batch)
+        finally:
+            self._reading.release()
+
+    def preprocess(self, works: Sequence[Work]) -> Sequence[Work]:
         """Bytes to records to tokens. A fault costs its request, or only its record where placeholders are allowed."""
-        began = time.monotonic()
-        works = [self._read(request) for request in requests]
-        records: list[Record | ServiceError] = []
         for work in works:
-            work.first = len(records)
-            records.extend(work.payload.records)
+            self._read(work)
+        records = [record for work in works for record in work.payload.records]
         readable = [record for record in records if isinstance(record, Record)]
         done = iter(guarded(lambda indices: self.task.encode([readable[i] for i in indices]), range(len(readable))))
-        encoded: list[Encoded | ServiceError] = [
-            record if isinstance(record, ServiceError) else _placed(next(done), record.number) for record in records
-        ]
-        batch = Batch(works, encoded, list(encoded), began)
         for work in works:
-            self._reject(work, batch.encoded)
-        batch.report.truncated = sum(isinstance(record, Encoded) and record.truncated for record in encoded)
-        return batch
+            work.encoded = [
+                record if isinstance(record, ServiceError) else _placed(next(done), record.number)
+                for record in work.payload.records
+            ]
+            self._reject(work)
+        return works
 
-    def inference(self, batch: Batch) -> None:
-        """Plan micro-batches over all records of all requests, run them, and scatter the outputs to their places.
+    def inference(self, works: Sequence[Work]) -> None:
+        """Hand what is to be run to the lanes; a request without any such record is complete as it is."""
+        deadline = SHARE_OF_TIMEOUT * self._settings.response_timeout_s
+        jobs = [Job(work, work.passes, work.batch.began + deadline) for work in works]
+        self._complete([job for job in jobs if not job.passes])
+        self._scheduler.submit([job for job in jobs if job.passes])
 
-        Requests of very many tokens come after all others: when time runs out, it is theirs.
-        """
-        much = HEAVY_ROUNDS * self._settings.token_budget * self._lanes.count
-        light: list[Work] = []
-        heavy: list[Work] = []
-        for work in batch.works:
-            if work.error is None:
-                (light if batch.light(work, much) else heavy).append(work)
-        for works in (light, heavy):
-            self._infer(works, batch)
-
-    def _infer(self, works: Sequence[Work], batch: Batch) -> None:
-        places = (index for work in works for index in _places(work))
-        wanted = [index for index in places if isinstance(batch.encoded[index], Encoded)]
-        records = [record for index in wanted if isinstance(record := batch.encoded[index], Encoded)]
-        outputs = iter(self._run([one for record in records for one in record.passes], batch))
-        for index, record in zip(wanted, records, strict=True):
-            batch.results[index] = record.gathered(list(islice(outputs, len(record.passes))))
-
-    def _run(self, passes: Sequence[Encoded], batch: Batch) -> list[Any]:
-        planned = plan(
-            [one.length for one in passes],
-            self._settings.token_budget,
-            self._lanes.count,
-            self.task.padded,
-            [one.group for one in passes],
-        )
-        deadline = batch.began + SHARE_OF_TIMEOUT * self._settings.response_timeout_s
-        return self._lanes.run(
-            planned, lambda indices: self.task.run([passes[i] for i in indices]), len(passes), batch.report, deadline
-        )
-
-    def postprocess(self, batch: Batch) -> list[Response]:
+    def postprocess(self, works: Sequence[Work]) -> list[Response]:
         """Outputs to results to bytes, each request in its own format."""
-        return [self._write(work, batch) for work in batch.works]
+        return [self._write(work) for work in works]
+
+    def _complete(self, jobs: Sequence[Job]) -> None:
+        """Answer the requests whose passes have all ended, those of one batch together."""
+        batches: dict[int, list[Work]] = {}
+        for job in jobs:
+            job.owner.gather(job.outputs)
+            batches.setdefault(id(job.owner.batch), []).append(job.owner)
+        for works in batches.values():
+            responses = self.postprocess(works)
+            answers = [(work.index, response) for work, response in zip(works, responses, strict=True)]
+            works[0].batch.reply(answers, self._report(works))
+
+    def _report(self, works: Sequence[Work]) -> Report | None:
+        """With the last request of a batch, what was run since another batch ended."""
+        batch = works[0].batch
+        truncated = sum(isinstance(record, Encoded) and record.truncated for work in works for record in work.encoded)
+        with self._lock:
+            batch.left -= len(works)
+            batch.truncated += truncated
+            if batch.left:
+                return None
+        report = self._scheduler.report()
+        report.overlaps = True
+        report.truncated, report.requests, report.handler_s = batch.truncated, batch.size, time.monotonic() - batch.began
+        return report
 
     def warm_up(self) -> None:
         """One batch through the whole path, so that the first caller waits for no lazy initialisation."""
@@ -163,9 +204,8 @@ class Pipeline:
                 raise record
             self.task.decode(record.gathered(self.task.run(record.passes)), record)
 
-    def _read(self, request: Request) -> Work:
-        work = Work(request)
-        headers = request.headers
+    def _read(self, work: Work) -> None:
+        request, headers = work.request, work.request.headers
         try:
             own, charset = negotiation.request_choice(headers.get("Content-Type"), self.task.holds)
             work.choice = negotiation.response_choice(headers.get("Accept"), self._default_accept, own, self.task.writes)
@@ -180,7 +220,6 @@ class Pipeline:
         except Exception:
             log.exception("request %s could not be read", request.id)
             work.error = ServiceError(ErrorType.MODEL_ERROR, "the request could not be read; the log has its id")
-        return work
 
     def _keys_reserved(self, payload: Payload) -> Payload:
         """A caller's own key may not take the place of one of the result's: that is the error of its records."""
@@ -194,20 +233,18 @@ class Pipeline:
                 records[slot] = invalid_record(message, record.number) if isinstance(record, Record) else record
         return replace(payload, records=records)
 
-    def _reject(self, work: Work, encoded: Sequence[Encoded | ServiceError]) -> None:
+    def _reject(self, work: Work) -> None:
         """Outside transform jobs the first bad record fails its request."""
-        errors = [record for index in _places(work) if isinstance(record := encoded[index], ServiceError)]
+        errors = [record for record in work.encoded if isinstance(record, ServiceError)]
         if errors and work.error is None and not self._settings.placeholders:
             work.error = errors[0]
 
-    def _write(self, work: Work, batch: Batch) -> Response:
+    def _write(self, work: Work) -> Response:
         total = len(work.payload.records)
         try:
             if work.error is not None:
                 raise work.error
-            results = [
-                self._result(batch, index, record) for index, record in zip(_places(work), work.payload.records, strict=True)
-            ]
+            results = [self._result(*place) for place in zip(work.payload.records, work.encoded, work.outputs, strict=True)]
             errors = [result for result in results if isinstance(result, ServiceError)]
             if LATE in errors or (errors and not self._settings.placeholders):
                 raise LATE if LATE in errors else errors[0]
@@ -222,15 +259,14 @@ class Pipeline:
                 work.request, ServiceError(ErrorType.MODEL_ERROR, "the answer could not be written; the log has its id"), total
             )
 
-    def _result(self, batch: Batch, index: int, origin: Record | ServiceError) -> Any:
-        output, record = batch.results[index], batch.encoded[index]
+    def _result(self, origin: Record | ServiceError, record: Encoded | ServiceError, output: Any) -> Any:
         if isinstance(record, ServiceError):
             return record
         if output is LATE:
             return output
         if isinstance(output, ServiceError):
             return output.at(origin.number) if isinstance(origin, Record) else output
-        (result,) = guarded(lambda _: [self.task.decode(output, record)], [index])
+        (result,) = guarded(lambda _: [self.task.decode(output, record)], [0])
         return result.at(origin.number) if isinstance(result, ServiceError) and isinstance(origin, Record) else result
 
 
@@ -240,11 +276,6 @@ def known_media_type(name: str | None) -> str | None:
         known = ", ".join(formats.WRITABLE)
         raise SettingError(f"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT={name!r} cannot be written: use one of {known}")
     return name
-
-
-def _places(work: Work) -> range:
-    """The request's records in the batch's flat list."""
-    return range(work.first, work.first + len(work.payload.records))
 
 
 def _placed(record: Encoded | ServiceError, number: int) -> Encoded | ServiceError:

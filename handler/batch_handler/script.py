@@ -7,6 +7,7 @@ What the functions are and how they are called belongs to `user_code`.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -16,7 +17,7 @@ from typing import Any
 from sagemaker_inference import content_types
 
 from batch_handler import negotiation, resources
-from batch_handler.application import UNSAFE_IN_HEADERS, Answers, check_size, echoed, failed, response_limit
+from batch_handler.application import UNSAFE_IN_HEADERS, Answers, Reply, check_size, echoed, failed, response_limit
 from batch_handler.artefact import CODE, ArtefactError, script_file
 from batch_handler.errors import ServiceError
 from batch_handler.microbatch import Lanes, MicroBatch, Report
@@ -73,6 +74,13 @@ class Script:
         report = Report()
         self._transform([call for call in calls if not isinstance(call.value, ServiceError)], report)
         return Answers([self._answered(call) for call in calls], report)
+
+    def serve(self, requests: Sequence[Request], reply: Reply) -> None:
+        """Answer a batch before the next may come: what a script's functions share among them is theirs to say."""
+        began = time.monotonic()
+        answers = self(requests)
+        answers.report.requests, answers.report.handler_s = len(requests), time.monotonic() - began
+        reply(list(enumerate(answers.responses)), answers.report)
 
     def warm_up(self) -> None:
         """The script's own `model_warmup_fn`; a script without one has nothing that could be run."""

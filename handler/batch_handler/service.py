@@ -1,6 +1,7 @@
-"""TorchServe's door: `handle(data, context)` turns its batches into requests and our responses into its headers and bodies.
+"""TorchServe's door: its batches become requests, and our responses its headers and bodies.
 
-This is the only module that knows TorchServe; every other one would serve behind another frontend as well.
+Behind the frontend of this project a worker's socket is spoken to directly (`worker_protocol`); behind any other,
+`handle(data, context)` answers batch by batch. No other module knows TorchServe.
 """
 
 from __future__ import annotations
@@ -8,20 +9,25 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from batch_handler.application import Answers, Application, load
+from batch_handler.application import Application, load
 from batch_handler.artefact import ArtefactError
 from batch_handler.errors import ServiceError
+from batch_handler.microbatch import Report
 from batch_handler.request import Headers, Request, Response
 from batch_handler.settings import SettingError, resolve
-from batch_handler.worker_protocol import read_ahead
+from batch_handler.worker_protocol import Conversation, DisconnectedError
 
 FAILURE_FILE = "_BYOC_FAILURE_FILE"
+EARLY_ANSWERS = "_BYOC_EARLY_ANSWERS"
+"""Set where the frontend takes answers before their batch has ended."""
+
+log = logging.getLogger(__name__)
 
 _application: Application | None = None
 
@@ -32,21 +38,51 @@ def handle(data: Sequence[Mapping[str, Any]] | None, context: Any) -> list[bytes
     if data is None or _application is None:
         _application = _start(context)
         return []
-    started = time.perf_counter()
-    answers = _application([_request(entry, context, index) for index, entry in enumerate(data)])
+    requests = [_request(entry, context, index) for index, entry in enumerate(data)]
+    if os.environ.get(EARLY_ANSWERS) == "true":
+        converse(Conversation(context.cl_socket), _application, requests)
+    answers = _application(requests)
     for index, response in enumerate(answers.responses):
         _answer(context, index, response)
-    context.set_response_header(0, "x-byoc-batch", summary(answers, time.perf_counter() - started))
+    context.set_response_header(0, "x-byoc-batch", summary(answers.report))
     return [response.body for response in answers.responses]
 
 
-def summary(answers: Answers, seconds: float) -> str:
-    """The batch's cost for the frontend's metrics; it stays inside the container."""
-    report = answers.report
+def converse(conversation: Conversation, application: Application, requests: Sequence[Request]) -> NoReturn:
+    """Serve this batch and all that follow it, until the frontend is gone. Raises SystemExit then."""
+    try:
+        while True:
+            application.serve(requests, partial(_send, conversation, [request.id for request in requests]))
+            conversation.ready()
+            requests = conversation.batch()
+    except (DisconnectedError, ConnectionError):
+        sys.exit(0)
+
+
+def _send(
+    conversation: Conversation, identifiers: Sequence[str], answers: Sequence[tuple[int, Response]], report: Report | None
+) -> None:
+    """Answers to their callers; with the last of a batch goes its summary."""
+    noted = [(identifiers[index], response, notes(response)) for index, response in answers]
+    if report is not None:
+        noted[-1][2]["x-byoc-batch"] = summary(report)
+    try:
+        conversation.answer(noted)
+    except ConnectionError:
+        log.warning("%d answers had nobody to go to: the frontend is gone", len(noted))
+
+
+def notes(response: Response) -> dict[str, str]:
+    """What the frontend's metrics are to know of an answer; it stays inside the container."""
+    return {"x-byoc-records": str(response.records), "x-byoc-bad-records": str(response.bad_records)}
+
+
+def summary(report: Report) -> str:
+    """A batch's cost for the frontend's metrics."""
     sizes = ",".join(map(str, report.microbatches))
     return (
-        f"requests={len(answers.responses)};tokens={report.tokens};padding={report.padding};truncated={report.truncated};"
-        f"handler_s={seconds:.6f};forward_s={report.forward_s:.6f};microbatches={sizes}"
+        f"requests={report.requests};overlaps={int(report.overlaps)};tokens={report.tokens};padding={report.padding};truncated={report.truncated};"
+        f"handler_s={report.handler_s:.6f};forward_s={report.forward_s:.6f};microbatches={sizes}"
     )
 
 
@@ -54,8 +90,6 @@ def _start(context: Any) -> Application:
     """Load and warm the model. What goes wrong is told in one sentence to whoever started the worker."""
     logging.getLogger().setLevel(logging.WARNING)
     context.metrics = _Unmeasured()
-    if message_handler := sys.modules.get("ts.protocol.otf_message_handler"):
-        read_ahead(message_handler)
     try:
         application = load(Path(context.system_properties["model_dir"]), resolve(os.environ))
         application.warm_up()
@@ -93,7 +127,5 @@ def _request(entry: Mapping[str, Any], context: Any, index: int) -> Request:
 def _answer(context: Any, index: int, response: Response) -> None:
     context.set_response_status(response.status, HTTPStatus(response.status).phrase, index)
     context.set_response_content_type(index, response.content_type)
-    for name, value in response.headers.items():
+    for name, value in (*response.headers.items(), *notes(response).items()):
         context.set_response_header(index, name, value)
-    context.set_response_header(index, "x-byoc-records", str(response.records))
-    context.set_response_header(index, "x-byoc-bad-records", str(response.bad_records))

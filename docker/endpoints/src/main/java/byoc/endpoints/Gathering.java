@@ -11,6 +11,9 @@ import org.pytorch.serve.wlm.Model;
  * after a larger one the next batch waits until as many calls are there as were served and queued at its end, but for
  * at most a tenth of the time that it took. Any longer delay is the user's word and stays as it is, as it does with
  * several workers, of which one computes while another gathers.
+ *
+ * <p>A worker that takes batches in while it computes gathers by itself, and better, since it knows what it runs: to
+ * such a one whatever is queued goes at once.
  */
 final class Gathering {
     private static final int SMALLEST_DELAY_MS = 1;
@@ -19,12 +22,17 @@ final class Gathering {
 
     private int largestBatch;
     private boolean adapts;
+    private boolean workerGathers;
 
     /** A batch was answered; the worker comes for the next one in a moment. */
     synchronized void answered(Model model, BatchReport batch) {
         Double requests = batch.numbers().get("requests");
         Double seconds = batch.numbers().get("handler_s");
         if (!adapts(model) || requests == null || seconds == null) {
+            return;
+        }
+        workerGathers = batch.numbers().getOrDefault("overlaps", 0.0) > 0;
+        if (workerGathers) {
             return;
         }
         int returning = (int) Math.round(requests) + model.getPendingRequestsInJobQueue();
@@ -40,6 +48,14 @@ final class Gathering {
             if (waiting > model.getBatchSize()) {
                 model.setBatchSize(waiting);
             }
+        }
+    }
+
+    /** A worker took a call. */
+    synchronized void taken(Model model) {
+        if (workerGathers && adapts(model)) {
+            model.setMaxBatchDelay(SMALLEST_DELAY_MS);
+            model.setBatchSize(Math.min(largestBatch, Math.max(1, model.getPendingRequestsInJobQueue())));
         }
     }
 

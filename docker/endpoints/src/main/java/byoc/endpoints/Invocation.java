@@ -31,17 +31,19 @@ final class Invocation extends Job {
     private final int bodyBytes;
     private final int timeoutSeconds;
     private volatile boolean taken;
+    private volatile WorkerChannel worker;
     private ByteArrayOutputStream parts;
 
     Invocation(
             Model model,
-            RequestInput input,
+            CallInput input,
             int bodyBytes,
             Exchange exchange,
             PendingCalls pending,
             Metrics metrics,
             Gathering gathering) {
         super(model.getModelName(), null, WorkerCommands.PREDICT, input);
+        input.belongTo(this);
         this.exchange = exchange;
         this.pending = pending;
         this.metrics = metrics;
@@ -57,6 +59,17 @@ final class Invocation extends Job {
         super.setScheduled();
         taken = true;
         pending.taken(this);
+        gathering.taken(model);
+    }
+
+    /** A worker has it. */
+    void sentTo(WorkerChannel channel) {
+        worker = channel;
+    }
+
+    /** Whether its worker alone still knows of the call, TorchServe having been told to go on. */
+    boolean isLeftToWorker() {
+        return worker != null && worker.answersAhead();
     }
 
     boolean isTaken() {
@@ -79,7 +92,7 @@ final class Invocation extends Job {
             if (whole == null) {
                 return;
             }
-            pending.remove(this);
+            settle();
             metrics.queued((getScheduled() - getBegin()) / 1e9);
             WorkerReply reply = new WorkerReply(whole, contentType, status, phrase, headers);
             reply.report(metrics, exchange);
@@ -131,8 +144,21 @@ final class Invocation extends Job {
         }
     }
 
-    /** The worker had the call for longer than TorchServe allows it. */
-    void timedOut() {
+    /** The worker is gone, killed from outside or by its own end. */
+    void workerEnded(boolean killed) {
+        sendError(killed ? INSUFFICIENT_STORAGE : HttpURLConnection.HTTP_INTERNAL_ERROR, WORKER_DIED);
+    }
+
+    /** The worker had the call for too long, and whatever it does then is not worth waiting for. */
+    void overdue() {
+        WorkerChannel late = worker;
+        timedOut();
+        if (late != null && late.answersAhead()) {
+            late.endWorker();
+        }
+    }
+
+    private void timedOut() {
         fail(ErrorType.TIMEOUT, "The model did not answer within the " + timeoutSeconds
                 + " seconds of its response timeout.");
     }
@@ -148,8 +174,16 @@ final class Invocation extends Job {
     }
 
     private void fail(ErrorType type, String message) {
-        pending.remove(this);
+        settle();
         exchange.answer(type.response(message));
+    }
+
+    private void settle() {
+        pending.remove(this);
+        WorkerChannel channel = worker;
+        if (channel != null) {
+            channel.settle(getPayload().getRequestId());
+        }
     }
 
     private double secondsSinceTaken() {
@@ -158,7 +192,7 @@ final class Invocation extends Job {
 
     /** The caller left: a queued job past its expiry is dropped when a worker comes upon it. */
     void abandon() {
-        pending.remove(this);
+        settle();
         getPayload().setClientExpireTS(1);
     }
 

@@ -9,7 +9,6 @@ import java.util.Map;
 import org.pytorch.serve.archive.model.ModelNotFoundException;
 import org.pytorch.serve.archive.model.ModelVersionNotFoundException;
 import org.pytorch.serve.util.messages.InputParameter;
-import org.pytorch.serve.util.messages.RequestInput;
 import org.pytorch.serve.wlm.Model;
 import org.pytorch.serve.wlm.ModelManager;
 
@@ -39,7 +38,7 @@ final class InvocationDesk {
             return;
         }
         FullHttpRequest request = exchange.request();
-        RequestInput input = new RequestInput(Exchange.freshId());
+        CallInput input = new CallInput(Exchange.freshId());
         Invocation invocation =
                 new Invocation(model, input, request.content().readableBytes(), exchange, pending, metrics, gathering);
         if (!pending.admit(invocation)) {

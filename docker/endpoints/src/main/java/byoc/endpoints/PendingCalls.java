@@ -107,8 +107,8 @@ final class PendingCalls {
         for (Invocation call : calls) {
             long patience = TimeUnit.SECONDS.toNanos(call.timeoutSeconds()) + GRACE;
             if (call.isTaken()) {
-                if (now - call.getScheduled() > patience) {
-                    call.timedOut();
+                if (now - call.getScheduled() > (call.isLeftToWorker() ? patience - GRACE : patience)) {
+                    call.overdue();
                 }
             } else if (overtaken - call.getBegin() > 0) {
                 call.lost(); // a younger call left the queue: this one is not in it any more

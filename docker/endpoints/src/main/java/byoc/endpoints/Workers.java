@@ -1,6 +1,7 @@
 package byoc.endpoints;
 
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.apache.logging.log4j.Level;
@@ -32,6 +33,15 @@ final class Workers {
             }
         }
         return false;
+    }
+
+    /** The worker's process by its id. */
+    static Optional<Process> process(long pid) {
+        return ModelManager.getInstance().getDefaultModels().values().stream()
+                .flatMap(model -> of(model).stream())
+                .map(worker -> worker.getLifeCycle().getProcess())
+                .filter(process -> process != null && process.pid() == pid)
+                .findFirst();
     }
 
     static boolean isStopped(WorkerThread worker) {

@@ -1,5 +1,6 @@
 package org.pytorch.serve.util.codec;
 
+import byoc.endpoints.WorkerChannel;
 import io.netty.buffer.ByteBuf;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.handler.codec.ByteToMessageDecoder;
@@ -54,6 +55,13 @@ public class ModelResponseDecoder extends ByteToMessageDecoder {
     public ModelResponseDecoder(int maxLength) {
         this.maxLength = maxLength;
         expectNumber(Field.CODE);
+    }
+
+    /** Behind the decoder comes who may answer callers by himself. */
+    @Override
+    public void handlerAdded(ChannelHandlerContext context) throws Exception {
+        super.handlerAdded(context);
+        context.pipeline().addLast(new WorkerChannel());
     }
 
     /** An answer that keeps the array it is given, where TorchServe's class copies it. */

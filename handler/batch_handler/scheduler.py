@@ -1,0 +1,277 @@
+"""The lanes and what waits for them: a lane that is free takes the micro-batch that is due next, from whatever requests.
+
+Nothing waits for a batch to be complete: a request is finished when its own last forward pass is, and what arrives
+meanwhile joins the next pass. Owns threads, order and patience; what may share a pass is `microbatch.plan`'s to say.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from batch_handler.microbatch import LATE, MicroBatch, Report, guarded, plan
+
+log = logging.getLogger(__name__)
+
+HEAVY_ROUNDS = 8
+"""Full forward passes of every lane, beyond which a request does not keep others from being taken in."""
+HEAVY_AT_ONCE = 8
+"""Such requests that are held at once: their tokens are in memory, and a hundred would fill it."""
+WINDOW_RECORDS = 512
+"""Records that are looked at for one micro-batch: enough to find neighbours in length, few enough to plan in no time."""
+PATIENCE = 0.1
+"""Of its last pass's time, for which a lane waits for its share of the requests that were here a moment ago."""
+LONGEST_PATIENCE_S = 0.01
+FIRST_PACE_S = 0.0002
+"""Seconds per token before any was measured; it only weighs long requests against waiting ones."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """The forward passes of one request, each with a ``length`` in tokens and a ``group``.
+
+    ``outputs`` fills up in the order of ``passes``: an output, the error of a pass that failed, or LATE for one that had
+    not begun by ``deadline`` (time.monotonic). ``owner`` is the submitter's own.
+    """
+
+    owner: Any
+    passes: Sequence[Any]
+    deadline: float = math.inf
+    outputs: list[Any] = field(default_factory=list)
+    waiting: deque[int] = field(default_factory=deque)
+    tokens: int = 0
+    left: int = 0
+    due: float = 0.0
+
+    def __post_init__(self) -> None:
+        lengths = [one.length for one in self.passes]
+        self.outputs = [LATE] * len(lengths)
+        # Longest first: neighbours in length pad little, and the last pass of a request is a short one.
+        self.waiting = deque(sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True))
+        self.tokens = sum(lengths)
+        self.left = len(lengths)
+
+
+@dataclass(slots=True)
+class Taken:
+    """A micro-batch on its lane. ``threads`` is how many cores it may use: all of them when it is alone."""
+
+    places: list[tuple[Job, int]]
+    microbatch: MicroBatch
+    threads: int
+
+
+class Scheduler:
+    """As many threads as there are engines; each runs one micro-batch at a time with single-threaded kernels."""
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Any]], Sequence[Any]],
+        finished: Callable[[Sequence[Job]], None],
+        lanes: int,
+        token_budget: int,
+        padded: bool,
+        use_threads: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`run` takes passes and gives as many outputs; `finished` is called, on a lane, with the jobs that are complete.
+
+        `use_threads` sets the number of threads of the calling lane's kernels.
+        """
+        self.lanes = lanes
+        self._run = run
+        self._finished = finished
+        self._budget = token_budget
+        self._padded = padded
+        self._use_threads = use_threads
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._idle: list[threading.Condition] = []
+        self._jobs: list[Job] = []
+        self._running: dict[int, list[Job]] = {}
+        self._busy = 0
+        self._light = 0
+        self._heavy = 0
+        self._pace = FIRST_PACE_S
+        self._report = Report()
+        for number in range(lanes):
+            threading.Thread(target=self._lane_or_end, args=(number,), name=f"lane-{number}", daemon=True).start()
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queue jobs, none of them without passes. A job is due when it would be done if it had the machine to itself.
+
+        So a short request overtakes a long one, but no request is overtaken for ever.
+        """
+        now = time.monotonic()
+        with self._lock:
+            for job in jobs:
+                job.due = now + job.tokens * self._pace
+                insort(self._jobs, job, key=lambda other: other.due)
+                self._count(job, 1)
+            self._wake(sum(len(job.passes) for job in jobs))
+
+    def await_room(self) -> None:
+        """Return once less than a round of every lane is waiting, so that the next batch finds the lanes at work."""
+        with self._room:
+            self._room.wait_for(lambda: self._light <= self._budget * self.lanes and self._heavy < HEAVY_AT_ONCE)
+
+    def report(self) -> Report:
+        """What was run since the last report."""
+        with self._lock:
+            report, self._report = self._report, Report()
+        return report
+
+    def _count(self, job: Job, sign: int) -> None:
+        """Room that a waiting job takes or gives back."""
+        if job.tokens > HEAVY_ROUNDS * self._budget * self.lanes:
+            self._heavy += sign
+        else:
+            self._light += sign * job.tokens
+
+    def _wake(self, count: int) -> None:
+        """Wake as many idle lanes, the last one to have worked first: its caches are warm."""
+        for _ in range(min(count, len(self._idle))):
+            self._idle.pop().notify()
+
+    def _rest(self, bed: threading.Condition, seconds: float | None = None) -> None:
+        """Sleep until there is work, or for so long."""
+        self._idle.append(bed)
+        bed.wait(seconds)
+        if bed in self._idle:
+            self._idle.remove(bed)
+
+    def _lane_or_end(self, number: int) -> None:
+        """A lane that is lost would leave its requests without an answer; a worker that is lost is replaced."""
+        try:
+            self._lane(number)
+        except BaseException:
+            log.critical("lane %d failed; the worker ends and is replaced", number, exc_info=True)
+            os._exit(1)
+
+    def _lane(self, number: int) -> None:
+        bed = threading.Condition(self._lock)
+        returning, until = 0, 0.0
+        while True:
+            taken, late = self._take(number, bed, returning, until)
+            done = late
+            began = time.perf_counter()
+            if taken is not None:
+                self._use_threads(taken.threads)
+                passes = [job.passes[index] for job, index in taken.places]
+                outputs = guarded(lambda indices: self._run([passes[i] for i in indices]), range(len(passes)))  # noqa: B023
+                seconds = time.perf_counter() - began
+                done = late + self._settle(number, taken, outputs, seconds)
+                until = time.monotonic() + min(LONGEST_PATIENCE_S, PATIENCE * seconds)
+            returning = self._expected(len(done))
+            try:
+                if done:
+                    self._finished(done)
+            except Exception:
+                log.exception("%d finished requests could not be answered", len(done))
+
+    def _expected(self, finished: int) -> int:
+        """This lane's share of the requests that will soon be here: callers who are answered tend to ask again."""
+        if not finished:
+            return 0
+        with self._lock:
+            present = {id(job) for jobs in self._running.values() for job in jobs} | {id(job) for job in self._jobs}
+        return -(-(finished + len(present)) // self.lanes)
+
+    def _take(self, lane: int, bed: threading.Condition, returning: int, until: float) -> tuple[Taken | None, list[Job]]:
+        """Wait for work and take what is due; also the jobs that ended because their time is up."""
+        with self._lock:
+            while True:
+                patience = until - time.monotonic()
+                if not self._jobs:
+                    self._rest(bed)
+                elif patience > 0 and len(self._jobs) < returning and self._light < self._budget:
+                    self._rest(bed, patience)
+                else:
+                    late = self._overdue()
+                    return (self._next(lane) if self._jobs else None), late
+
+    def _overdue(self) -> list[Job]:
+        """Give up what has not begun by its deadline."""
+        now = time.monotonic()
+        ended = []
+        for job in [job for job in self._jobs if job.deadline < now]:
+            job.left -= len(job.waiting)
+            job.waiting.clear()
+            self._leave(job)
+            if not job.left:
+                ended.append(job)
+        return ended
+
+    def _leave(self, job: Job) -> None:
+        """A job has nothing waiting any more."""
+        self._jobs.remove(job)
+        self._count(job, -1)
+        self._room.notify_all()
+
+    def _next(self, lane: int) -> Taken:
+        """The micro-batch that holds what is due first, planned together with what else waits."""
+        window = list(islice(self._window(), WINDOW_RECORDS))
+        passes = [job.passes[index] for job, index in window]
+        batches = plan(
+            [one.length for one in passes],
+            self._budget,
+            self.lanes,
+            self._padded,
+            [one.group for one in passes],
+            busy=self._busy,
+        )
+        chosen = next(batch for batch in batches if 0 in batch.indices)
+        places = [window[index] for index in chosen.indices]
+        self._remove(places, window)
+        alone = not self._running and not self._jobs
+        self._running[lane] = [job for job, _ in places]
+        self._busy += chosen.tokens
+        return Taken(places, chosen, self.lanes if alone else 1)
+
+    def _window(self) -> Iterator[tuple[Job, int]]:
+        """Waiting passes in the order in which they are due, up to a round of all lanes and one more."""
+        tokens = 0
+        for job in self._jobs:
+            for index in job.waiting:
+                if tokens > 2 * self.lanes * self._budget:
+                    return
+                tokens += job.passes[index].length
+                yield job, index
+
+    def _remove(self, places: Sequence[tuple[Job, int]], window: Sequence[tuple[Job, int]]) -> None:
+        """Take places out of what waits. The window is the beginning of each of its jobs' queues."""
+        gone = {(id(job), index) for job, index in places}
+        kept: dict[int, list[int]] = {}
+        for job, _ in window:
+            index = job.waiting.popleft()
+            kept.setdefault(id(job), [])
+            if (id(job), index) not in gone:
+                kept[id(job)].append(index)
+        for job in {id(job): job for job, _ in window}.values():
+            job.waiting.extendleft(reversed(kept[id(job)]))
+            if not job.waiting:
+                self._leave(job)
+
+    def _settle(self, lane: int, taken: Taken, outputs: Sequence[Any], seconds: float) -> list[Job]:
+        """Note a pass that ended; returns the jobs that are complete with it."""
+        done = []
+        with self._lock:
+            del self._running[lane]
+            self._busy -= taken.microbatch.tokens
+            self._report.add(taken.microbatch, seconds)
+            if taken.microbatch.tokens:
+                self._pace = 0.8 * self._pace + 0.2 * seconds / taken.microbatch.tokens / self.lanes
+            for (job, index), output in zip(taken.places, outputs, strict=True):
+                job.outputs[index] = output
+                job.left -= 1
+                if not job.left:
+                    done.append(job)
+        return done
