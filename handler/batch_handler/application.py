@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from batch_handler.artefact import default_task, script_file
 from batch_handler.errors import ErrorType, ServiceError
 from batch_handler.microbatch import Report
 from batch_handler.negotiation import JSON
-from batch_handler.request import Headers, Request, Response
+from batch_handler.request import Headers, Part, Request, Response
 from batch_handler.settings import MIB, Settings, response_limit_mb
 
 ECHOED = ("X-Amzn-SageMaker-Custom-Attributes", "X-Amzn-SageMaker-Inference-Id")
@@ -50,6 +50,9 @@ class Application(Protocol):
     def serve(self, requests: Sequence[Request], reply: Reply) -> None:
         """Take a batch in and reply to every request once, at once or later. Returns when the next batch may come."""
 
+    def cancel(self, identifiers: Sequence[str]) -> None:
+        """The callers of these requests left: what was not begun need not be."""
+
     def warm_up(self) -> None:
         """Run once, so that the first caller waits for nothing. Raises whatever makes the model unusable."""
 
@@ -70,11 +73,15 @@ def load(directory: Path, settings: Settings) -> Application:
 def answer_all(application: Application, requests: Sequence[Request]) -> Answers:
     """Serve a batch and wait for all of its answers."""
     responses: dict[int, Response] = {}
+    parts: dict[int, list[Response]] = {}
     reports: list[Report] = []
     ended = threading.Event()
 
     def reply(answers: Sequence[tuple[int, Response]], report: Report | None) -> None:
-        responses.update(answers)
+        for index, response in answers:
+            parts.setdefault(index, []).append(response)
+            if response.part is not Part.MORE:
+                responses[index] = whole(parts.pop(index))
         if report is not None:
             reports.append(report)
         if reports and len(responses) == len(requests):  # the last reply may overtake another lane's
@@ -85,6 +92,12 @@ def answer_all(application: Application, requests: Sequence[Request]) -> Answers
     application.serve(requests, reply)
     ended.wait()
     return Answers([responses[index] for index in range(len(requests))], reports[0])
+
+
+def whole(parts: Sequence[Response]) -> Response:
+    """An answer that came in parts, in one."""
+    last = parts[-1]
+    return last if len(parts) == 1 else replace(last, body=b"".join(part.body for part in parts), part=None)
 
 
 def response_limit(settings: Settings) -> int:

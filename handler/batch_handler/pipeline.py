@@ -12,17 +12,18 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 
-from batch_handler import formats, negotiation, resources
+from batch_handler import formats, negotiation, resources, streaming
 from batch_handler.application import Answers, Reply, answer_all, answered, check_size, failed, response_limit
 from batch_handler.errors import ErrorType, ServiceError, invalid_record, invalid_request, quote
 from batch_handler.formats.values import OUTPUT_KEY
 from batch_handler.microbatch import LATE, Report, guarded
-from batch_handler.request import Headers, Payload, Record, Request, Response
+from batch_handler.request import Headers, Part, Payload, Record, Request, Response
 from batch_handler.scheduler import Job, Scheduler
 from batch_handler.settings import MIB, SettingError, Settings
 from batch_handler.tasks import Encoded, Task
@@ -35,6 +36,9 @@ LONG_BODY = 256 * 1024
 """Bytes, beyond which a body is decoded and tokenised in a thread of its own."""
 READ_AT_ONCE = 8
 """Such bodies that are held undecoded; they wait in the frontend's queue otherwise."""
+
+NEVER = -1.0
+"""A deadline that is over."""
 
 UNREAD = Payload((), (), many=False)
 
@@ -97,16 +101,20 @@ class Pipeline:
             limit=self._limit,
             numbers=formats.NUMBERS in task.holds,
             max_records=settings.max_records,
+            streams=hasattr(task, "stream"),
         )
         self._default_accept = known_media_type(settings.default_accept)
         self.task = task
         self._lock = threading.Lock()
         self._readers = ThreadPoolExecutor(1, "reader")
         self._reading = threading.BoundedSemaphore(READ_AT_ONCE)
+        self._held: dict[str, Job | threading.Event] = {}
+        lanes = settings.threads or resources.available().whole_cpus
+        self._streams = streaming.Streams(lanes)
         self._scheduler = Scheduler(
             run=lambda passes: self.task.run(passes),
             finished=self._complete,
-            lanes=settings.threads or resources.available().whole_cpus,
+            lanes=lanes,
             token_budget=settings.token_budget,
             padded=task.padded,
             use_threads=torch.set_num_threads,
@@ -160,9 +168,48 @@ class Pipeline:
     def inference(self, works: Sequence[Work]) -> None:
         """Hand what is to be run to the lanes; a request without any such record is complete as it is."""
         deadline = SHARE_OF_TIMEOUT * self._settings.response_timeout_s
-        jobs = [Job(work, work.passes, work.batch.began + deadline) for work in works]
+        jobs = [Job(work, work.passes, work.batch.began + deadline) for work in works if not self._is_streamed(work)]
         self._complete([job for job in jobs if not job.passes])
-        self._scheduler.submit([job for job in jobs if job.passes])
+        waiting = [job for job in jobs if job.passes]
+        self._held.update((job.owner.request.id, job) for job in waiting)
+        self._scheduler.submit(waiting)
+
+    def cancel(self, identifiers: Sequence[str]) -> None:
+        """Drop what the lanes have not begun of these requests, and end their streams."""
+        for identifier in identifiers:
+            held = self._held.get(identifier)
+            if isinstance(held, Job):
+                held.deadline = NEVER
+            elif held is not None:
+                held.set()
+
+    def _is_streamed(self, work: Work) -> bool:
+        """Whether the answer goes out piece by piece, which then begins. A transform job gets its lines whole."""
+        records = work.encoded if work.error is None else ()
+        asked = any(isinstance(record, Encoded) and record.options.get("stream") for record in records)
+        accept = work.request.headers.get("Accept")
+        if not asked or self._settings.placeholders:
+            if work.error is None and _events_only(accept):
+                work.error = ServiceError(ErrorType.NOT_ACCEPTABLE, f'{streaming.EVENTS} needs "stream": true in the request')
+            return False
+        if len(records) != 1:
+            work.error = invalid_request("'stream' answers one record: send each in a request of its own")
+            return False
+        left = self._held[work.request.id] = threading.Event()
+        task: Any = self.task
+        (record,) = records
+        self._streams.begin(
+            streaming.Stream(work.request, streaming.form(accept), task.stream(record), partial(self._emit, work), left)
+        )
+        return True
+
+    def _emit(self, work: Work, response: Response) -> None:
+        """A part of a stream to its caller."""
+        report = None
+        if response.part is not Part.MORE:
+            self._held.pop(work.request.id, None)
+            report = self._report([work])
+        work.batch.reply([(work.index, response)], report)
 
     def postprocess(self, works: Sequence[Work]) -> list[Response]:
         """Outputs to results to bytes, each request in its own format."""
@@ -172,6 +219,7 @@ class Pipeline:
         """Answer the requests whose passes have all ended, those of one batch together."""
         batches: dict[int, list[Work]] = {}
         for job in jobs:
+            self._held.pop(job.owner.request.id, None)
             job.owner.gather(job.outputs)
             batches.setdefault(id(job.owner.batch), []).append(job.owner)
         for works in batches.values():
@@ -208,7 +256,8 @@ class Pipeline:
         request, headers = work.request, work.request.headers
         try:
             own, charset = negotiation.request_choice(headers.get("Content-Type"), self.task.holds)
-            work.choice = negotiation.response_choice(headers.get("Accept"), self._default_accept, own, self.task.writes)
+            accept = None if _events_only(headers.get("Accept")) else headers.get("Accept")
+            work.choice = negotiation.response_choice(accept, self._default_accept, own, self.task.writes)
             body = negotiation.content(request.body, headers.get("Content-Encoding"), self._limit)
             if own.format.holds in formats.TEXTUAL:
                 body = negotiation.utf8(body, charset)
@@ -276,6 +325,11 @@ def known_media_type(name: str | None) -> str | None:
         known = ", ".join(formats.WRITABLE)
         raise SettingError(f"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT={name!r} cannot be written: use one of {known}")
     return name
+
+
+def _events_only(accept: str | None) -> bool:
+    """Whether a stream of events is asked for, which only a streamed answer can be."""
+    return bool(accept) and streaming.form(accept).media_type == streaming.EVENTS
 
 
 def _placed(record: Encoded | ServiceError, number: int) -> Encoded | ServiceError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
@@ -91,9 +92,17 @@ class Payload:
         return next((record for record in self.records if isinstance(record, ServiceError)), None)
 
 
+class Part(Enum):
+    """What of an answer a response holds, where it does not come whole."""
+
+    MORE = "more"
+    LAST = "last"
+    BROKEN = "broken"
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One HTTP answer. ``records`` were answered in it, ``bad_records`` got an error; both are for the metrics."""
+    """One HTTP answer, or a part of one. ``records`` were answered in it, ``bad_records`` got an error, for the metrics."""
 
     status: int
     content_type: str
@@ -101,3 +110,4 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     records: int = 1
     bad_records: int = 0
+    part: Part | None = None

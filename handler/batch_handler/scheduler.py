@@ -31,6 +31,8 @@ WINDOW_RECORDS = 512
 PATIENCE = 0.1
 """Of its last pass's time, for which a lane waits for its share of the requests that were here a moment ago."""
 LONGEST_PATIENCE_S = 0.01
+CROWD_S = 0.1
+"""Time constant in which requests that do not come back are forgotten."""
 FIRST_PACE_S = 0.0002
 """Seconds per token before any was measured; it only weighs long requests against waiting ones."""
 
@@ -96,8 +98,10 @@ class Scheduler:
         self._room = threading.Condition(self._lock)
         self._idle: list[threading.Condition] = []
         self._jobs: list[Job] = []
-        self._running: dict[int, list[Job]] = {}
-        self._busy = 0
+        self._running: dict[int, int] = {}
+        self._present = 0
+        self._crowd = 0.0
+        self._noted = time.monotonic()
         self._light = 0
         self._heavy = 0
         self._pace = FIRST_PACE_S
@@ -116,6 +120,7 @@ class Scheduler:
                 job.due = now + job.tokens * self._pace
                 insort(self._jobs, job, key=lambda other: other.due)
                 self._count(job, 1)
+            self._note_crowd(len(jobs))
             self._wake(sum(len(job.passes) for job in jobs))
 
     def await_room(self) -> None:
@@ -170,20 +175,20 @@ class Scheduler:
                 seconds = time.perf_counter() - began
                 done = late + self._settle(number, taken, outputs, seconds)
                 until = time.monotonic() + min(LONGEST_PATIENCE_S, PATIENCE * seconds)
-            returning = self._expected(len(done))
+            returning = -(-round(self._crowd) // self.lanes) if done else 0
             try:
                 if done:
                     self._finished(done)
             except Exception:
                 log.exception("%d finished requests could not be answered", len(done))
 
-    def _expected(self, finished: int) -> int:
-        """This lane's share of the requests that will soon be here: callers who are answered tend to ask again."""
-        if not finished:
-            return 0
-        with self._lock:
-            present = {id(job) for jobs in self._running.values() for job in jobs} | {id(job) for job in self._jobs}
-        return -(-(finished + len(present)) // self.lanes)
+    def _note_crowd(self, change: int) -> None:
+        """How many requests are here at once, as the largest number of late: callers who were answered ask again."""
+        now = time.monotonic()
+        self._present += change
+        fading = math.exp((self._noted - now) / CROWD_S)
+        self._crowd = max(self._present, self._present + (self._crowd - self._present) * fading)
+        self._noted = now
 
     def _take(self, lane: int, bed: threading.Condition, returning: int, until: float) -> tuple[Taken | None, list[Job]]:
         """Wait for work and take what is due; also the jobs that ended because their time is up."""
@@ -208,6 +213,7 @@ class Scheduler:
             self._leave(job)
             if not job.left:
                 ended.append(job)
+        self._note_crowd(-len(ended))
         return ended
 
     def _leave(self, job: Job) -> None:
@@ -226,14 +232,13 @@ class Scheduler:
             self.lanes,
             self._padded,
             [one.group for one in passes],
-            busy=self._busy,
+            busy=sum(self._running.values()),
         )
         chosen = next(batch for batch in batches if 0 in batch.indices)
         places = [window[index] for index in chosen.indices]
         self._remove(places, window)
         alone = not self._running and not self._jobs
-        self._running[lane] = [job for job, _ in places]
-        self._busy += chosen.tokens
+        self._running[lane] = chosen.tokens
         return Taken(places, chosen, self.lanes if alone else 1)
 
     def _window(self) -> Iterator[tuple[Job, int]]:
@@ -265,7 +270,6 @@ class Scheduler:
         done = []
         with self._lock:
             del self._running[lane]
-            self._busy -= taken.microbatch.tokens
             self._report.add(taken.microbatch, seconds)
             if taken.microbatch.tokens:
                 self._pace = 0.8 * self._pace + 0.2 * seconds / taken.microbatch.tokens / self.lanes
@@ -274,4 +278,5 @@ class Scheduler:
                 job.left -= 1
                 if not job.left:
                     done.append(job)
+            self._note_crowd(-len(done))
         return done

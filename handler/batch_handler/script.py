@@ -82,6 +82,9 @@ class Script:
         answers.report.requests, answers.report.handler_s = len(requests), time.monotonic() - began
         reply(list(enumerate(answers.responses)), answers.report)
 
+    def cancel(self, identifiers: Sequence[str]) -> None:
+        """A batch of a script is one call, or over in a moment: nothing of it can be taken back."""
+
     def warm_up(self) -> None:
         """The script's own `model_warmup_fn`; a script without one has nothing that could be run."""
         if warm_up := self._code.functions.get("model_warmup_fn"):

@@ -19,13 +19,15 @@ from batch_handler.application import Application, load
 from batch_handler.artefact import ArtefactError
 from batch_handler.errors import ServiceError
 from batch_handler.microbatch import Report
-from batch_handler.request import Headers, Request, Response
+from batch_handler.request import Headers, Part, Request, Response
 from batch_handler.settings import SettingError, resolve
 from batch_handler.worker_protocol import Conversation, DisconnectedError
 
 FAILURE_FILE = "_BYOC_FAILURE_FILE"
 EARLY_ANSWERS = "_BYOC_EARLY_ANSWERS"
 """Set where the frontend takes answers before their batch has ended."""
+CANCEL = "x-byoc-cancel"
+"""Marks, in place of a request, one whose caller left; the frontend lets no caller send it."""
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +54,12 @@ def converse(conversation: Conversation, application: Application, requests: Seq
     """Serve this batch and all that follow it, until the frontend is gone. Raises SystemExit then."""
     try:
         while True:
-            application.serve(requests, partial(_send, conversation, [request.id for request in requests]))
-            conversation.ready()
+            left = [request.id for request in requests if request.headers.get(CANCEL)]
+            if left:
+                application.cancel(left)
+            else:
+                application.serve(requests, partial(_send, conversation, [request.id for request in requests]))
+                conversation.ready()
             requests = conversation.batch()
     except (DisconnectedError, ConnectionError):
         sys.exit(0)
@@ -74,7 +80,12 @@ def _send(
 
 def notes(response: Response) -> dict[str, str]:
     """What the frontend's metrics are to know of an answer; it stays inside the container."""
-    return {"x-byoc-records": str(response.records), "x-byoc-bad-records": str(response.bad_records)}
+    told = {"x-byoc-records": str(response.records), "x-byoc-bad-records": str(response.bad_records)}
+    if response.part is not None:
+        told["ts_stream_next"] = str(response.part is Part.MORE).lower()
+    if response.part is Part.BROKEN:
+        told["x-byoc-broken"] = "true"
+    return told
 
 
 def summary(report: Report) -> str:

@@ -5,11 +5,16 @@ import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInboundHandlerAdapter;
 import io.netty.channel.socket.DuplexChannel;
 import io.netty.handler.codec.DecoderException;
+import io.netty.handler.codec.http.DefaultHttpContent;
+import io.netty.handler.codec.http.DefaultHttpResponse;
+import io.netty.handler.codec.http.DefaultLastHttpContent;
 import io.netty.handler.codec.http.FullHttpRequest;
 import io.netty.handler.codec.http.FullHttpResponse;
 import io.netty.handler.codec.http.HttpHeaderNames;
 import io.netty.handler.codec.http.HttpHeaderValues;
 import io.netty.handler.codec.http.HttpMethod;
+import io.netty.handler.codec.http.HttpResponse;
+import io.netty.handler.codec.http.HttpResponseStatus;
 import io.netty.handler.codec.http.HttpUtil;
 import io.netty.handler.codec.http.HttpVersion;
 import io.netty.util.ReferenceCountUtil;
@@ -24,7 +29,8 @@ import org.slf4j.LoggerFactory;
  * One client connection: its exchanges, answered one at a time and in the order they came, its framing headers, and
  * its end. It keeps reading while an answer is owed, because that is the only way to notice that the caller left.
  *
- * <p>All its state belongs to the channel's event loop; only {@link #send} may be called from elsewhere.
+ * <p>All its state belongs to the channel's event loop; only {@link #send}, {@link #sendPiece} and
+ * {@link #cut} may be called from elsewhere.
  */
 final class Connection extends ChannelInboundHandlerAdapter {
     private static final Logger LOG = LoggerFactory.getLogger("byoc.frontend");
@@ -41,6 +47,7 @@ final class Connection extends ChannelInboundHandlerAdapter {
     private final Queue<Exchange> waiting = new ArrayDeque<>();
     private ChannelHandlerContext context;
     private Exchange current;
+    private Exchange streamed;
     private boolean closing;
     private boolean failed;
 
@@ -120,9 +127,14 @@ final class Connection extends ChannelInboundHandlerAdapter {
     }
 
     private void write(Exchange exchange, FullHttpResponse response) {
-        int status = response.status().code();
         boolean keepAlive = exchange.keepAlive() && HttpUtil.isKeepAlive(response);
         response.headers().setInt(HttpHeaderNames.CONTENT_LENGTH, response.content().readableBytes());
+        frame(exchange, response, keepAlive);
+        boolean bodyless = HttpMethod.HEAD.equals(exchange.method());
+        finish(exchange, bodyless ? headOf(response) : response, response.status().code(), keepAlive);
+    }
+
+    private static void frame(Exchange exchange, HttpResponse response, boolean keepAlive) {
         if (!keepAlive) {
             response.headers().set(HttpHeaderNames.CONNECTION, HttpHeaderValues.CLOSE);
         } else if (exchange.version().equals(HttpVersion.HTTP_1_0)) {
@@ -131,8 +143,10 @@ final class Connection extends ChannelInboundHandlerAdapter {
         if (exchange.isInvocation()) {
             response.headers().set(Exchange.REQUEST_ID, exchange.id());
         }
-        boolean bodyless = HttpMethod.HEAD.equals(exchange.method());
-        context.writeAndFlush(bodyless ? headOf(response) : response).addListener(written -> {
+    }
+
+    private void finish(Exchange exchange, Object last, int status, boolean keepAlive) {
+        context.writeAndFlush(last).addListener(written -> {
             ledger.finished(exchange, written.isSuccess() ? status : Ledger.CALLER_LEFT);
             current = null;
             if (keepAlive && written.isSuccess()) {
@@ -141,6 +155,48 @@ final class Connection extends ChannelInboundHandlerAdapter {
                 closeGently();
             }
         });
+    }
+
+    /**
+     * Writes a piece of the answer to the current exchange: chunks (RFC 9112, section 7.1), or for HTTP/1.0 all that
+     * comes until the connection is closed. From any thread.
+     */
+    void sendPiece(Exchange exchange, FullHttpResponse piece, boolean last, boolean broken) {
+        context.executor().execute(() -> writePiece(exchange, piece, last, broken));
+    }
+
+    private void writePiece(Exchange exchange, FullHttpResponse piece, boolean last, boolean broken) {
+        boolean chunked = exchange.version().isKeepAliveDefault();
+        if (streamed != exchange) {
+            streamed = exchange;
+            HttpResponse head = new DefaultHttpResponse(piece.protocolVersion(), piece.status(), piece.headers());
+            if (chunked) {
+                HttpUtil.setTransferEncodingChunked(head, true);
+            }
+            frame(exchange, head, exchange.keepAlive() && chunked);
+            context.write(head);
+        }
+        if (last && !broken) {
+            streamed = null;
+            finish(exchange, new DefaultLastHttpContent(piece.content()), piece.status().code(), exchange.keepAlive() && chunked);
+            return;
+        }
+        context.writeAndFlush(new DefaultHttpContent(piece.content()));
+        if (broken) {
+            end(exchange);
+        }
+    }
+
+    /** Ends a connection in the middle of an answer: without its last chunk nobody takes that for whole. From any thread. */
+    void cut(Exchange exchange) {
+        context.executor().execute(() -> end(exchange));
+    }
+
+    private void end(Exchange exchange) {
+        ledger.finished(exchange, HttpResponseStatus.INTERNAL_SERVER_ERROR.code());
+        current = null;
+        streamed = null;
+        context.close();
     }
 
     private static FullHttpResponse headOf(FullHttpResponse response) {

@@ -33,6 +33,7 @@ final class Exchange {
     private final String id;
     private final long arrived = System.nanoTime();
     private final AtomicBoolean done = new AtomicBoolean();
+    private final AtomicBoolean streaming = new AtomicBoolean();
     private FullHttpRequest request;
     private FullHttpResponse refusal;
     private Runnable onAbandoned = () -> { };
@@ -153,10 +154,34 @@ final class Exchange {
         }
     }
 
+    /** A piece of the answer, in order; from one thread. The connection is cut behind a piece that breaks it off. */
+    void stream(FullHttpResponse piece, boolean last, boolean broken) {
+        if (done.compareAndSet(false, true)) {
+            streaming.set(true);
+        } else if (!streaming.get()) {
+            piece.release();
+            return;
+        }
+        if (last) {
+            streaming.set(false);
+        }
+        connection.sendPiece(this, piece, last, broken);
+    }
+
+    /** An error as the answer; where a part of it has left already, that is cut off. */
+    void fail(FullHttpResponse error) {
+        if (streaming.compareAndSet(true, false)) {
+            error.release();
+            connection.cut(this);
+        } else {
+            answer(error);
+        }
+    }
+
     /** The connection is gone; returns whether the answer was still owed. */
     boolean abandon() {
         releaseRequest();
-        if (!done.compareAndSet(false, true)) {
+        if (!streaming.compareAndSet(true, false) && !done.compareAndSet(false, true)) {
             return false;
         }
         onAbandoned.run();
@@ -164,6 +189,6 @@ final class Exchange {
     }
 
     boolean isOpen() {
-        return !done.get() && connection.isOpen();
+        return (!done.get() || streaming.get()) && connection.isOpen();
     }
 }

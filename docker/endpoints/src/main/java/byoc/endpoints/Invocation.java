@@ -1,6 +1,5 @@
 package byoc.endpoints;
 
-import java.io.ByteArrayOutputStream;
 import java.net.HttpURLConnection;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -32,7 +31,7 @@ final class Invocation extends Job {
     private final int timeoutSeconds;
     private volatile boolean taken;
     private volatile WorkerChannel worker;
-    private ByteArrayOutputStream parts;
+    private volatile long lastSign;
 
     Invocation(
             Model model,
@@ -67,6 +66,11 @@ final class Invocation extends Job {
         worker = channel;
     }
 
+    /** When the worker was last heard of: when it took the call, or sent a piece of the answer. */
+    long lastSign() {
+        return lastSign == 0 ? getScheduled() : lastSign;
+    }
+
     /** Whether its worker alone still knows of the call, TorchServe having been told to go on. */
     boolean isLeftToWorker() {
         return worker != null && worker.answersAhead();
@@ -88,15 +92,13 @@ final class Invocation extends Job {
     public void response(
             byte[] body, CharSequence contentType, int status, String phrase, Map<String, String> headers) {
         try {
-            byte[] whole = gather(body, headers.get(RequestInput.TS_STREAM_NEXT));
-            if (whole == null) {
+            lastSign = System.nanoTime();
+            WorkerReply reply = new WorkerReply(body, contentType, status, phrase, headers);
+            if (reply.isPart()) {
+                part(reply);
                 return;
             }
-            settle();
-            metrics.queued((getScheduled() - getBegin()) / 1e9);
-            WorkerReply reply = new WorkerReply(whole, contentType, status, phrase, headers);
-            reply.report(metrics, exchange);
-            reply.batch().ifPresent(batch -> gathering.answered(model, batch));
+            finish(reply);
             exchange.answer(reply.response());
         } catch (Throwable fault) { // whatever it is, TorchServe's worker thread must not see it
             LOG.warn("The handler's answer to request {} cannot be sent: {}", exchange.id(), fault.toString());
@@ -104,16 +106,19 @@ final class Invocation extends Job {
         }
     }
 
-    /** The whole body, or null while the handler still streams parts: the answer goes out in one piece. */
-    private byte[] gather(byte[] body, String streamNext) {
-        if (streamNext == null) {
-            return body;
+    /** A piece of an answer that the caller gets as it comes; the first one brings status and headers. */
+    private void part(WorkerReply reply) {
+        if (reply.isLast()) {
+            finish(reply);
         }
-        if (parts == null) {
-            parts = new ByteArrayOutputStream();
-        }
-        parts.writeBytes(body);
-        return "true".equals(streamNext) ? null : parts.toByteArray();
+        exchange.stream(reply.response(), reply.isLast(), reply.isBroken());
+    }
+
+    private void finish(WorkerReply reply) {
+        settle();
+        metrics.queued((getScheduled() - getBegin()) / 1e9);
+        reply.report(metrics, exchange);
+        reply.batch().ifPresent(batch -> gathering.answered(model, batch));
     }
 
     @Override
@@ -175,7 +180,7 @@ final class Invocation extends Job {
 
     private void fail(ErrorType type, String message) {
         settle();
-        exchange.answer(type.response(message));
+        exchange.fail(type.response(message));
     }
 
     private void settle() {
@@ -192,8 +197,12 @@ final class Invocation extends Job {
 
     /** The caller left: a queued job past its expiry is dropped when a worker comes upon it. */
     void abandon() {
+        WorkerChannel channel = worker;
         settle();
         getPayload().setClientExpireTS(1);
+        if (channel != null && channel.answersAhead()) {
+            channel.cancel(model.getModelName(), getPayload().getRequestId());
+        }
     }
 
     @Override

@@ -17,6 +17,8 @@ import org.pytorch.serve.wlm.ModelManager;
  * without end for a worker that is gone; here it is told to come back.
  */
 final class InvocationDesk {
+    private static final String INTERNAL_PREFIX = "x-byoc-";
+
     private final Settings settings;
     private final Readiness readiness;
     private final PendingCalls pending;
@@ -69,7 +71,8 @@ final class InvocationDesk {
 
     /**
      * The headers under their names as sent. Repeated fields are joined (RFC 9110, section 5.3), since TorchServe
-     * hands the worker one value per name. The id in use replaces whatever the caller sent as one.
+     * hands the worker one value per name. The id in use replaces whatever the caller sent as one, and the names that
+     * this frontend and its worker use between them are no caller's.
      */
     private static Map<String, String> headers(FullHttpRequest request, String id) {
         Map<String, String> headers = new LinkedHashMap<>();
@@ -79,6 +82,7 @@ final class InvocationDesk {
                     field.getKey().toLowerCase(Locale.ROOT), lower -> field.getKey());
             headers.merge(name, field.getValue(), (first, next) -> first + ", " + next);
         }
+        headers.keySet().removeIf(name -> name.toLowerCase(Locale.ROOT).startsWith(INTERNAL_PREFIX));
         headers.remove(firstSpelling.getOrDefault(Exchange.REQUEST_ID, ""));
         headers.put(Exchange.REQUEST_ID, id);
         return headers;

@@ -107,7 +107,7 @@ final class PendingCalls {
         for (Invocation call : calls) {
             long patience = TimeUnit.SECONDS.toNanos(call.timeoutSeconds()) + GRACE;
             if (call.isTaken()) {
-                if (now - call.getScheduled() > (call.isLeftToWorker() ? patience - GRACE : patience)) {
+                if (now - call.lastSign() > (call.isLeftToWorker() ? patience - GRACE : patience)) {
                     call.overdue();
                 }
             } else if (overtaken - call.getBegin() > 0) {

@@ -1,5 +1,6 @@
 package byoc.endpoints;
 
+import io.netty.channel.Channel;
 import io.netty.channel.ChannelDuplexHandler;
 import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelPromise;
@@ -13,6 +14,7 @@ import org.pytorch.serve.util.messages.ModelInferenceRequest;
 import org.pytorch.serve.util.messages.ModelWorkerResponse;
 import org.pytorch.serve.util.messages.Predictions;
 import org.pytorch.serve.util.messages.RequestInput;
+import org.pytorch.serve.util.messages.WorkerCommands;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -29,6 +31,9 @@ public final class WorkerChannel extends ChannelDuplexHandler {
     /** The message that marks answers for their callers. */
     private static final String ANSWERS = "answers";
 
+    /** In place of a request: its caller left. */
+    private static final String CANCEL = "x-byoc-cancel";
+
     private static final Logger LOG = LoggerFactory.getLogger("byoc.frontend");
     private static final int REAPED_SECONDS = 2;
     private static final int KILLED = 137;
@@ -36,9 +41,11 @@ public final class WorkerChannel extends ChannelDuplexHandler {
     private final Map<String, Invocation> owed = new ConcurrentHashMap<>();
     private volatile boolean answersAhead;
     private volatile long pid = -1;
+    private volatile Channel channel;
 
     @Override
     public void handlerAdded(ChannelHandlerContext context) {
+        channel = context.channel();
         notePid(context);
     }
 
@@ -103,6 +110,16 @@ public final class WorkerChannel extends ChannelDuplexHandler {
     /** Whether TorchServe no longer waits for what this worker owes, so that nobody but us looks at the clock. */
     boolean answersAhead() {
         return answersAhead;
+    }
+
+    /** Tells the worker that a caller left, so that it spares itself the work. */
+    void cancel(String model, String id) {
+        RequestInput left = new RequestInput(id);
+        left.setHeaders(Map.of(CANCEL, "true"));
+        ModelInferenceRequest message = new ModelInferenceRequest(model);
+        message.setCommand(WorkerCommands.PREDICT);
+        message.addRequest(left);
+        channel.writeAndFlush(message);
     }
 
     /** Ends the worker's process, which TorchServe then replaces. */

@@ -10,6 +10,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import org.pytorch.serve.util.messages.RequestInput;
 
 /**
  * What a handler answered, split into what the caller gets and what was meant for this frontend. Headers that start
@@ -22,12 +23,16 @@ final class WorkerReply {
     private static final String BATCH = INTERNAL_PREFIX + "batch";
     private static final Set<String> NOT_THE_HANDLERS = Set.of(
             "connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding",
-            "upgrade", "ts_stream_next");
+            "upgrade");
+    private static final String STREAM_NEXT = RequestInput.TS_STREAM_NEXT.toLowerCase(Locale.ROOT);
+    private static final String BROKEN = INTERNAL_PREFIX + "broken";
 
     private final FullHttpResponse response;
     private double goodRecords;
     private double badRecords;
     private BatchReport batch;
+    private String streamNext;
+    private boolean broken;
 
     /** Throws IllegalArgumentException for what no HTTP response can carry. */
     WorkerReply(byte[] body, CharSequence contentType, int status, String phrase, Map<String, String> headers) {
@@ -49,9 +54,14 @@ final class WorkerReply {
 
     private void header(String name, String value) {
         String lower = name.toLowerCase(Locale.ROOT);
+        if (lower.equals(STREAM_NEXT)) {
+            streamNext = value;
+            return;
+        }
         switch (lower) {
             case RECORDS -> goodRecords = Math.max(0, BatchReport.number(value));
             case BAD_RECORDS -> badRecords = Math.max(0, BatchReport.number(value));
+            case BROKEN -> broken = true;
             case BATCH -> batch = BatchReport.parse(value);
             default -> {
                 if (!lower.startsWith(INTERNAL_PREFIX) && !NOT_THE_HANDLERS.contains(lower)) {
@@ -67,6 +77,20 @@ final class WorkerReply {
             throw new IllegalArgumentException("a control character in a header or reason phrase");
         }
         return value;
+    }
+
+    /** Whether the answer comes in pieces, of which this is one. */
+    boolean isPart() {
+        return streamNext != null;
+    }
+
+    boolean isLast() {
+        return !"true".equals(streamNext);
+    }
+
+    /** Whether the answer ends here without being whole. */
+    boolean isBroken() {
+        return broken;
     }
 
     FullHttpResponse response() {
