@@ -1,0 +1,1 @@
+"""From a checkout to an image in ECR that SageMaker accepts."""
