@@ -117,6 +117,7 @@ def command(launch: Launch, java: Path, configuration: Path) -> list[str]:
         "byoc.drain-seconds": DRAIN_S,
         "byoc.max-restarts": settings.max_restarts,
         "byoc.queue-size": settings.queue_size,
+        "byoc.transform-job": str(settings.batch_transform).lower(),
         "byoc.log-format": settings.log_format,
         "byoc.log-level": settings.log_level,
         "byoc.torchserve-log-level": "INFO" if settings.log_level == "DEBUG" else "WARN",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Mapping
@@ -147,3 +148,12 @@ def test_json_logs_are_one_object_per_line(encoder: Path) -> None:
     for line in server.lines:
         assert isinstance(json.loads(line), dict), line
     assert "secret words" not in server.output
+
+
+def test_a_transform_job_is_summed_up_in_one_line_at_its_end(encoder: Path) -> None:
+    with RunningServer(encoder, {"SAGEMAKER_BATCH": "true"}) as server:
+        answer = server.invoke('"one"\n{"wrong": 1}\n"' + "long " * 1_000 + '"', "application/jsonlines")
+        assert answer.status_code == 200
+        server.stop()
+    (line,) = [line for line in server.lines if " job: " in line]
+    assert re.search(r"job: 3 records in \d+ s \(\d+ records/s, \d+ tokens/s\), 1 of them failed, 1 cut to the length", line)

@@ -1,5 +1,6 @@
 package byoc.endpoints;
 
+import java.util.Optional;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -22,12 +23,19 @@ final class Drain implements Runnable {
     private final Readiness readiness;
     private final InFlight inFlight;
     private final PendingCalls pending;
+    private final Optional<JobSummary> summary;
 
-    Drain(Settings settings, Readiness readiness, InFlight inFlight, PendingCalls pending) {
+    Drain(
+            Settings settings,
+            Readiness readiness,
+            InFlight inFlight,
+            PendingCalls pending,
+            Optional<JobSummary> summary) {
         this.settings = settings;
         this.readiness = readiness;
         this.inFlight = inFlight;
         this.pending = pending;
+        this.summary = summary;
     }
 
     @Override
@@ -42,6 +50,7 @@ final class Drain implements Runnable {
                 inFlight.awaitNone(REFUSAL_SECONDS);
             }
             Workers.endAll();
+            summary.ifPresent(JobSummary::tellAll);
             if (lost == 0) {
                 LOG.info("stopped: every call was answered");
             } else {

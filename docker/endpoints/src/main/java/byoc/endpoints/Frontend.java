@@ -11,6 +11,7 @@ import java.io.OutputStream;
 import java.io.PrintStream;
 import java.security.GeneralSecurityException;
 import java.util.HashSet;
+import java.util.Optional;
 import java.util.Set;
 import org.apache.commons.cli.CommandLine;
 import org.apache.commons.cli.DefaultParser;
@@ -49,6 +50,7 @@ public final class Frontend extends ModelServer {
     private final Readiness readiness = new Readiness();
     private final InFlight inFlight = new InFlight();
     private final PendingCalls pending;
+    private final Metrics metrics = new Metrics(inFlight::count);
 
     private Frontend(ConfigManager configuration) {
         super(configuration);
@@ -97,13 +99,15 @@ public final class Frontend extends ModelServer {
 
     private void serve()
             throws InterruptedException, IOException, GeneralSecurityException, InvalidSnapshotException {
-        Drain drain = new Drain(settings, readiness, inFlight, pending);
+        Optional<JobSummary> summary =
+                settings.transformJob() ? Optional.of(new JobSummary(metrics)) : Optional.empty();
+        Drain drain = new Drain(settings, readiness, inFlight, pending, summary);
         Runtime.getRuntime().addShutdownHook(new Thread(drain, "byoc-drain"));
         ChannelFuture closed = startRESTserver().get(0);
         Set<String> models = new HashSet<>(ModelManager.getInstance().getStartupModels());
         models.add(settings.model());
         readiness.expect(models);
-        Thread watchdog = new Thread(new Watchdog(settings, readiness, pending), "byoc-watchdog");
+        Thread watchdog = new Thread(new Watchdog(settings, readiness, pending, summary), "byoc-watchdog");
         watchdog.setDaemon(true);
         watchdog.start();
         closed.sync();
@@ -139,7 +143,6 @@ public final class Frontend extends ModelServer {
     }
 
     private Pipeline pipeline() {
-        Metrics metrics = new Metrics(inFlight::count);
         InvocationDesk desk = new InvocationDesk(settings, readiness, pending, metrics);
         Ledger ledger = new Ledger(inFlight, metrics, new AccessLog(settings.jsonLog()), readiness);
         return new Pipeline(settings, pending, new Router(settings, readiness, metrics, desk), ledger);

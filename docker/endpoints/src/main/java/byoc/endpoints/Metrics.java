@@ -40,6 +40,9 @@ final class Metrics {
     private final Histogram forwardSeconds = histogram(
             "byoc_forward_seconds", "Time that one batch spent in forward passes.", SECONDS);
 
+    private volatile long firstArrival;
+    private volatile long lastAnswer;
+
     Metrics(IntSupplier inFlight) {
         Gauge.build("byoc_inflight_requests", "Calls of /invocations that are not answered yet.")
                 .create()
@@ -63,6 +66,31 @@ final class Metrics {
 
     void queued(double seconds) {
         queueSeconds.observe(Math.max(0, seconds));
+    }
+
+    /**
+     * Sums since the start.
+     *
+     * @param records answered, the failed ones among them
+     * @param failed records with an error for an answer
+     * @param truncated records cut to the length of the model
+     * @param tokens that carried text
+     * @param seconds from the first call's arrival to the last answer
+     */
+    record Totals(double records, double failed, double truncated, double tokens, double seconds) {}
+
+    Totals totals() {
+        double failed = records.labels("error").get();
+        double seconds = firstArrival == 0 ? 0 : (lastAnswer - firstArrival) / 1e9;
+        return new Totals(records.labels("ok").get() + failed, failed, truncated.get(), tokens.get(), seconds);
+    }
+
+    /** A call arrived, some time ago, and is answered now. */
+    void span(long arrived) {
+        synchronized (this) {
+            firstArrival = firstArrival == 0 ? arrived : Math.min(firstArrival, arrived);
+            lastAnswer = System.nanoTime();
+        }
     }
 
     void records(double good, double bad) {

@@ -17,6 +17,7 @@ import org.pytorch.serve.util.ConfigManager;
  * @param drainSeconds how long a stop waits for calls in flight
  * @param maxRestarts failed worker starts in a row after which the container gives up
  * @param jsonLog whether an access line is a JSON object
+ * @param transformJob whether the container serves a batch transform job
  */
 record Settings(
         String model,
@@ -28,7 +29,8 @@ record Settings(
         String batchStrategy,
         int drainSeconds,
         int maxRestarts,
-        boolean jsonLog) {
+        boolean jsonLog,
+        boolean transformJob) {
 
     static Settings read(ConfigManager torchServe) {
         return new Settings(
@@ -41,7 +43,8 @@ record Settings(
                 System.getProperty("byoc.execution.strategy", "MULTI_RECORD"),
                 number("byoc.drain-seconds", 25),
                 number("byoc.max-restarts", 5),
-                "json".equals(System.getProperty("byoc.log-format", "text")));
+                "json".equals(System.getProperty("byoc.log-format", "text")),
+                Boolean.getBoolean("byoc.transform-job"));
     }
 
     private static int number(String name, int fallback) {

@@ -1,6 +1,7 @@
 package byoc.endpoints;
 
 import java.util.List;
+import java.util.Optional;
 import org.pytorch.serve.wlm.Model;
 import org.pytorch.serve.wlm.WorkerThread;
 import org.slf4j.Logger;
@@ -25,15 +26,17 @@ final class Watchdog implements Runnable {
     private final Settings settings;
     private final Readiness readiness;
     private final PendingCalls pending;
+    private final Optional<JobSummary> summary;
     private final WorkerStarts starts = new WorkerStarts();
     private final long begun = System.nanoTime();
     private boolean announced;
     private boolean isReady;
 
-    Watchdog(Settings settings, Readiness readiness, PendingCalls pending) {
+    Watchdog(Settings settings, Readiness readiness, PendingCalls pending, Optional<JobSummary> summary) {
         this.settings = settings;
         this.readiness = readiness;
         this.pending = pending;
+        this.summary = summary;
     }
 
     @Override
@@ -43,6 +46,7 @@ final class Watchdog implements Runnable {
                 try {
                     look();
                     if (round % SWEEP_EVERY == 0) {
+                        summary.ifPresent(JobSummary::tellWhenDue);
                         pending.sweep(Workers.anyLoaded(readiness.model(settings.model())));
                     }
                 } catch (RuntimeException fault) { // TorchServe's lists of workers are not safe to read while it scales

@@ -105,6 +105,7 @@ final class WorkerReply {
     /** Passes the handler's notes on. */
     void report(Metrics metrics, Exchange exchange) {
         metrics.records(goodRecords, badRecords);
+        metrics.span(exchange.arrived());
         exchange.setRecords((long) (goodRecords + badRecords));
         if (batch != null) {
             metrics.batch(batch);
