@@ -9,16 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
-import torch
-
-from batch_handler import formats, negotiation, resources, streaming
+from batch_handler import device, formats, negotiation, resources, streaming
 from batch_handler.application import Answers, Reply, answer_all, answered, check_size, failed, response_limit
 from batch_handler.errors import ErrorType, ServiceError, invalid_record, invalid_request, quote
 from batch_handler.formats.values import OUTPUT_KEY
@@ -34,6 +32,8 @@ SHARE_OF_TIMEOUT = 0.8
 """Of the response timeout, after which nothing more is begun: TorchServe then kills the worker, whoever's fault it was."""
 LONG_BODY = 256 * 1024
 """Bytes, beyond which a body is decoded and tokenised in a thread of its own."""
+ENCODED_AT_ONCE = 512
+"""Records that are tokenised between two looks at the clock."""
 READ_AT_ONCE = 8
 """Such bodies that are held undecoded; they wait in the frontend's queue otherwise."""
 
@@ -93,6 +93,7 @@ class Pipeline:
     def __init__(self, task: Task, settings: Settings) -> None:
         self._settings = settings
         self._limit = settings.request_limit_mb * MIB
+        self._time_s = SHARE_OF_TIMEOUT * settings.response_timeout_s
         self._response_limit = response_limit(settings)
         self._options = formats.ReadOptions(
             placeholders=settings.placeholders,
@@ -112,12 +113,12 @@ class Pipeline:
         lanes = settings.threads or resources.available().whole_cpus
         self._streams = streaming.Streams(lanes)
         self._scheduler = Scheduler(
-            run=lambda passes: self.task.run(passes),
+            run=device.watched(lambda passes: self.task.run(passes)),
             finished=self._complete,
             lanes=lanes,
             token_budget=settings.token_budget,
             padded=task.padded,
-            use_threads=torch.set_num_threads,
+            use_threads=device.use_lane(device.device(settings)),
         )
 
     @property
@@ -154,9 +155,7 @@ class Pipeline:
         """Bytes to records to tokens. A fault costs its request, or only its record where placeholders are allowed."""
         for work in works:
             self._read(work)
-        records = [record for work in works for record in work.payload.records]
-        readable = [record for record in records if isinstance(record, Record)]
-        done = iter(guarded(lambda indices: self.task.encode([readable[i] for i in indices]), range(len(readable))))
+        done = self._encoded([record for work in works for record in work.payload.records if isinstance(record, Record)], works)
         for work in works:
             work.encoded = [
                 record if isinstance(record, ServiceError) else _placed(next(done), record.number)
@@ -165,10 +164,19 @@ class Pipeline:
             self._reject(work)
         return works
 
+    def _encoded(self, records: Sequence[Record], works: Sequence[Work]) -> Iterator[Encoded | ServiceError]:
+        """Records to tokens, a part at a time: when the time of their batch is over, the rest is late."""
+        over = min((work.batch.began for work in works), default=0.0) + self._time_s
+        for start in range(0, len(records), ENCODED_AT_ONCE):
+            part = records[start : start + ENCODED_AT_ONCE]
+            if time.monotonic() > over:
+                yield from [LATE] * len(part)
+            else:
+                yield from guarded(lambda indices: self.task.encode([part[i] for i in indices]), range(len(part)))  # noqa: B023
+
     def inference(self, works: Sequence[Work]) -> None:
         """Hand what is to be run to the lanes; a request without any such record is complete as it is."""
-        deadline = SHARE_OF_TIMEOUT * self._settings.response_timeout_s
-        jobs = [Job(work, work.passes, work.batch.began + deadline) for work in works if not self._is_streamed(work)]
+        jobs = [Job(work, work.passes, work.batch.began + self._time_s) for work in works if not self._is_streamed(work)]
         self._complete([job for job in jobs if not job.passes])
         waiting = [job for job in jobs if job.passes]
         self._held.update((job.owner.request.id, job) for job in waiting)
@@ -255,6 +263,8 @@ class Pipeline:
     def _read(self, work: Work) -> None:
         request, headers = work.request, work.request.headers
         try:
+            if time.monotonic() > work.batch.began + self._time_s:
+                raise LATE
             own, charset = negotiation.request_choice(headers.get("Content-Type"), self.task.holds)
             accept = None if _events_only(headers.get("Accept")) else headers.get("Accept")
             work.choice = negotiation.response_choice(accept, self._default_accept, own, self.task.writes)
@@ -285,7 +295,9 @@ class Pipeline:
     def _reject(self, work: Work) -> None:
         """Outside transform jobs the first bad record fails its request."""
         errors = [record for record in work.encoded if isinstance(record, ServiceError)]
-        if errors and work.error is None and not self._settings.placeholders:
+        if LATE in errors:
+            work.error = LATE
+        elif errors and work.error is None and not self._settings.placeholders:
             work.error = errors[0]
 
     def _write(self, work: Work) -> Response:
@@ -333,4 +345,4 @@ def _events_only(accept: str | None) -> bool:
 
 
 def _placed(record: Encoded | ServiceError, number: int) -> Encoded | ServiceError:
-    return record.at(number) if isinstance(record, ServiceError) else record
+    return record.at(number) if isinstance(record, ServiceError) and record is not LATE else record
