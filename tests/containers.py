@@ -27,7 +27,12 @@ class Container(Endpoint):
     """`docker run … IMAGE serve`, removed at the end. Use it as a context manager."""
 
     def __init__(
-        self, model: Path, settings: Mapping[str, str] | None = None, options: Sequence[str] = (), wait: bool = True
+        self,
+        model: Path,
+        settings: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+        wait: bool = True,
+        image: str = IMAGE,
     ) -> None:
         self.name = f"byoc-test-{uuid.uuid4().hex[:12]}"
         variables = [word for name, value in (settings or {}).items() for word in ("--env", f"{name}={value}")]
@@ -36,7 +41,7 @@ class Container(Endpoint):
             *("run", "--detach", "--name", self.name),
             *(() if isolated else ("--publish", "127.0.0.1::8080")),
             *("--volume", f"{model}:/opt/ml/model:ro"),
-            *(*variables, *options, IMAGE, "serve"),
+            *(*variables, *options, image, "serve"),
         )
         super().__init__("" if isolated else self._address())
         if wait:

@@ -74,7 +74,7 @@ def save(directory: Path, architecture: str = "llama", chat: bool = False, **gen
     if chat:
         tokenizer.chat_template = CHAT_TEMPLATE
     torch.manual_seed(19)
-    model = AutoModelForCausalLM.from_config(CONFIGURATIONS[architecture](len(tokenizer)), dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_config(CONFIGURATIONS[architecture](len(tokenizer))).eval()
     for name, value in generation.items():
         setattr(model.generation_config, name, value)
     model.save_pretrained(directory)

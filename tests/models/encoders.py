@@ -95,7 +95,7 @@ CONFIGURATIONS: Mapping[str, tuple[Callable[[int], Any], Callable[[], PreTrained
     "modernbert": (_modernbert, lambda: wordpiece(LONGEST, types=False)),
     "gpt2": (_gpt2, lambda: wordpiece(LONGEST, types=False)),
 }
-PACKABLE = ("bert", "roberta", "xlm-roberta", "distilbert", "electra")
+PACKABLE = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "modernbert")
 
 
 def model(architecture: str, head: bool, **settings: Any) -> Any:
@@ -106,7 +106,7 @@ def model(architecture: str, head: bool, **settings: Any) -> Any:
         setattr(config, name, value)
     torch.manual_seed(7)
     build = AutoModelForSequenceClassification if head else AutoModel
-    return build.from_config(config, dtype=torch.float32).eval()
+    return build.from_config(config).eval()
 
 
 def save(directory: Path, architecture: str = "bert", head: bool = True, **settings: Any) -> Path:

@@ -29,7 +29,7 @@ def save(directory: Path, architecture: str, head: str, **settings: Any) -> Path
     for name, value in settings.items():
         setattr(config, name, value)
     torch.manual_seed(13)
-    model = getattr(transformers, f"AutoModelFor{head}").from_config(config, dtype=torch.float32)
+    model = getattr(transformers, f"AutoModelFor{head}").from_config(config)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if name.endswith(("classifier.bias", "qa_outputs.bias", "decoder.bias", "predictions.bias", "lm_head.bias")):

@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tarfile
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from models import encoders, translators
 
+EXAMPLE = {"SAGEMAKER_TS_BATCH_SIZE": "3", "SAGEMAKER_TS_MAX_BATCH_DELAY": "100000", "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
+"""Settings of the classifier: it waits for three callers, longer than the platform waits for an answer."""
+CALL = """
+import json, sys, urllib.request
+request = urllib.request.Request(sys.argv[1] + "/invocations", json.dumps(sys.argv[2]).encode())
+request.add_header("Content-Type", "application/json")
+print(json.load(urllib.request.urlopen(request, timeout=50))["label"])
+"""
 OLD_CALL = "self.tokenizer.encode_plus(text, pad_to_max_length=True, truncation=True, max_length=length, return_tensors='pt')"
 NEW_CALL = "self.tokenizer(text, padding='max_length', truncation=True, max_length=length, return_tensors='pt')"
 CLASSIFIER = """
@@ -128,11 +138,41 @@ NEW_TOKENS = 12
 
 
 def save_classifier(directory: Path, old_api: bool = False, flags: str = "") -> Path:
-    """A classifier that knows good words from bad ones, with its own script, as a tarball for SageMaker holds it."""
+    """A classifier that knows good words from bad ones, with its own script, as a tarball for SageMaker holds it.
+
+    With `old_api` script and tokenizer files are those of somebody who has had them since version 4 of transformers.
+    """
     encoders.save_trained(directory)
+    if old_api:
+        _write_as_version_4(directory)
     (directory / "setup_config.json").write_text(json.dumps({"max_length": "32", "mode": "sequence_classification"}), "utf-8")
     (directory / "index_to_name.json").write_text(json.dumps({"0": "Bad", "1": "Good"}), "utf-8")
     return save_script(directory, flags + CLASSIFIER.replace("{ENCODE}", OLD_CALL if old_api else NEW_CALL))
+
+
+def _write_as_version_4(directory: Path) -> None:
+    """A word-piece tokenizer as a vocabulary file and a class name."""
+    saved = json.loads((directory / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
+    words = sorted(saved, key=lambda word: int(saved[word]))
+    (directory / "vocab.txt").write_text("\n".join(words), "utf-8")
+    named = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": 64}
+    (directory / "tokenizer_config.json").write_text(json.dumps(named), "utf-8")
+    (directory / "tokenizer.json").unlink()
+
+
+def save_tarball(directory: Path, target: Path) -> Path:
+    """A model directory as the model.tar.gz that is uploaded."""
+    with tarfile.open(target, "w:gz") as archive:
+        for path in sorted(directory.iterdir()):
+            archive.add(path, path.name)
+    return target
+
+
+def unpack_as_sagemaker(tarball: Path, target: Path) -> Path:
+    """What is in /opt/ml/model for a model.tar.gz."""
+    with tarfile.open(tarball) as archive:
+        archive.extractall(target, filter="data")
+    return target
 
 
 def save_script(directory: Path, text: str, **files: str) -> Path:
@@ -141,6 +181,14 @@ def save_script(directory: Path, text: str, **files: str) -> Path:
     for name, content in {"inference__py": text, **files}.items():
         (directory / "code" / name.replace("__", ".")).write_text(textwrap.dedent(content), "utf-8")
     return directory
+
+
+def asked_by_processes(base_url: str, texts: Sequence[str]) -> list[str]:
+    """The labels of texts that as many processes send at once."""
+    processes = [
+        subprocess.Popen([sys.executable, "-c", CALL, base_url, text], stdout=subprocess.PIPE, text=True) for text in texts
+    ]
+    return [process.communicate(timeout=60)[0].strip() for process in processes]
 
 
 def save_translator(directory: Path) -> Path:

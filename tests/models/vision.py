@@ -11,9 +11,15 @@ import numpy
 import torch
 import transformers
 from PIL import Image
-from transformers import ConvNextConfig, ConvNextImageProcessorPil, ResNetConfig, ViTConfig, ViTImageProcessorPil
+from transformers import ConvNextConfig, ResNetConfig, ViTConfig
 
 LABELS = {index: f"L{index}" for index in range(7)}
+
+
+def _processor(family: str) -> Any:
+    """The image processor that works on Pillow's pictures; version 4 of transformers has only that and no suffix."""
+    name = f"{family}ImageProcessorPil"
+    return getattr(transformers, name) if hasattr(transformers, name) else getattr(transformers, f"{family}ImageProcessor")
 
 
 def _vit() -> tuple[Any, Any]:
@@ -26,17 +32,17 @@ def _vit() -> tuple[Any, Any]:
         intermediate_size=48,
         initializer_range=0.15,
     )
-    return config, ViTImageProcessorPil(size={"height": 32, "width": 32})
+    return config, _processor("ViT")(size={"height": 32, "width": 32})
 
 
 def _resnet() -> tuple[Any, Any]:
     config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
-    return config, ConvNextImageProcessorPil(size={"shortest_edge": 32}, crop_pct=0.875)
+    return config, _processor("ConvNext")(size={"shortest_edge": 32}, crop_pct=0.875)
 
 
 def _convnext() -> tuple[Any, Any]:
     config = ConvNextConfig(hidden_sizes=[8, 16], depths=[1, 1], num_stages=2, initializer_range=0.15)
-    return config, ConvNextImageProcessorPil(size={"shortest_edge": 32}, crop_pct=0.875)
+    return config, _processor("ConvNext")(size={"shortest_edge": 32}, crop_pct=0.875)
 
 
 CONFIGURATIONS: Mapping[str, Callable[[], tuple[Any, Any]]] = {"vit": _vit, "resnet": _resnet, "convnext": _convnext}
@@ -48,7 +54,7 @@ def save(directory: Path, architecture: str = "vit", head: bool = True) -> Path:
     config.id2label, config.label2id = LABELS, {label: index for index, label in LABELS.items()}
     torch.manual_seed(23)
     kind = transformers.AutoModelForImageClassification if head else transformers.AutoModel
-    kind.from_config(config, dtype=torch.float32).eval().save_pretrained(directory)
+    kind.from_config(config).eval().save_pretrained(directory)
     processor.save_pretrained(directory)
     return directory
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from models import scripts
-from models.language import sentences
+from models import flores, scripts
+from models.flores import body
 from running import RunningServer, at_once
 
-FIELDS = {"sourceText": "inputs", "sourceLanguage": "parameters.src_lang", "targetLanguage": "parameters.tgt_lang"}
-LINES = "application/jsonlines"
-PAIRS = [("en", "fr"), ("fr", "de"), ("en", "fr"), ("de", "en"), ("en", "ru")]
+LINES = flores.MEDIA_TYPE
 TOGETHER = {"SAGEMAKER_TS_BATCH_SIZE": "4", "SAGEMAKER_TS_MAX_BATCH_DELAY": "300"}
 
 
@@ -27,31 +22,12 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def samples() -> list[dict[str, str]]:
-    """One record for each pair of languages; two of them share an id."""
-    texts = sentences(len(PAIRS), seed=4)
-    return [
-        {"uid": f"id-{number % 4}", "sourceText": text, "sourceLanguage": source, "targetLanguage": target}
-        for number, (text, (source, target)) in enumerate(zip(texts, PAIRS, strict=True))
-    ]
+    return flores.samples()
 
 
 @pytest.fixture(scope="module")
 def expected(translator: Path, samples: list[dict[str, str]]) -> list[str]:
-    """The model's own translation of each record, alone."""
-    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(translator).eval(), AutoTokenizer.from_pretrained(translator)
-
-    def translated(sample: dict[str, str]) -> str:
-        tokenizer.src_lang = sample["sourceLanguage"]
-        inputs = tokenizer(sample["sourceText"], return_tensors="pt")
-        with torch.no_grad():
-            produced = model.generate(**inputs, forced_bos_token_id=tokenizer.get_lang_id(sample["targetLanguage"]))
-        return str(tokenizer.decode(produced[0], skip_special_tokens=True))
-
-    return [translated(sample) for sample in samples]
-
-
-def body(samples: list[Any]) -> str:
-    return "\n".join(sample if isinstance(sample, str) else json.dumps(sample) for sample in samples)
+    return flores.translations(translator, samples)
 
 
 def test_the_archive_runs_as_it_is_and_batches_over_requests(
@@ -72,7 +48,7 @@ def test_the_archive_runs_as_it_is_and_batches_over_requests(
 def test_our_translation_serves_the_same_payload_by_a_setting(
     translator: Path, samples: list[dict[str, str]], expected: list[str]
 ) -> None:
-    settings = {**TOGETHER, "BYOC_FIELDS": json.dumps(FIELDS), "BYOC_ON_BAD_RECORD": "placeholder"}
+    settings = {**TOGETHER, "BYOC_FIELDS": json.dumps(flores.FIELDS), "BYOC_ON_BAD_RECORD": "placeholder"}
     unknown = {**samples[0], "uid": "elsewhere", "targetLanguage": "klingon"}
     first = [samples[0], "{not json", samples[1], unknown, samples[2]]
     with RunningServer(translator, settings) as server:

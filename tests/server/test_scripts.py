@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,25 +15,13 @@ from models.language import BAD, GOOD
 from running import RunningServer, at_once
 
 TOGETHER = {"SAGEMAKER_TS_BATCH_SIZE": "8", "SAGEMAKER_TS_MAX_BATCH_DELAY": "300", "SAGEMAKER_TS_MAX_WORKERS": "1"}
-EXAMPLE = {"SAGEMAKER_TS_BATCH_SIZE": "3", "SAGEMAKER_TS_MAX_BATCH_DELAY": "100000", "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
-CALL = """
-import json, sys, urllib.request
-request = urllib.request.Request(sys.argv[1] + "/invocations", json.dumps(sys.argv[2]).encode())
-request.add_header("Content-Type", "application/json")
-print(json.load(urllib.request.urlopen(request, timeout=50))["label"])
-"""
 
 
 def test_the_classifier_script_answers_three_processes_in_one_batch(tmp_path: Path) -> None:
     model = scripts.save_classifier(tmp_path / "model")
-    with RunningServer(model, EXAMPLE) as server:
+    with RunningServer(model, scripts.EXAMPLE) as server:
         assert "SAGEMAKER_TS_MAX_BATCH_DELAY lets a request wait up to 100 s for a batch of 3" in server.output
-        words = [GOOD[0], BAD[0], GOOD[1]]
-        processes = [
-            subprocess.Popen([sys.executable, "-c", CALL, server.base_url, word], stdout=subprocess.PIPE, text=True)
-            for word in words
-        ]
-        answers = [process.communicate(timeout=60)[0].strip() for process in processes]
+        answers = scripts.asked_by_processes(server.base_url, [GOOD[0], BAD[0], GOOD[1]])
         metrics = server.metrics()
     assert answers == ["Good", "Bad", "Good"]
     assert (metrics["byoc_batch_requests_count"], metrics["byoc_batch_requests_sum"]) == (1, 3)

@@ -55,3 +55,18 @@ def _build(name: str, directory: Path, options: dict[str, Any]) -> Path:
         return encoders.save(directory, name, **options)
     build: Callable[..., Path] = getattr(translators, f"save_{name}")
     return build(directory, **options)
+
+
+@pytest.fixture(scope="module")
+def loaded(settings: Resolved) -> Callable[[str, Path], Any]:
+    """A task over an artefact by name and directory, loaded once a module."""
+    tasks: dict[tuple[str, Path], Any] = {}
+
+    def find(kind: str, directory: Path) -> Any:
+        if (kind, directory) not in tasks:
+            from batch_handler.tasks import load
+
+            tasks[kind, directory] = load(kind, directory, settings())
+        return tasks[kind, directory]
+
+    return find

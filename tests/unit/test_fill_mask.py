@@ -39,16 +39,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Find:
 
 
 @pytest.fixture(scope="module")
-def task(directory: Find, settings: Make) -> Callable[..., Task]:
+def task(directory: Find, loaded: Callable[[str, Path], Task]) -> Callable[..., Task]:
     """The task over an artefact, loaded once."""
-    loaded: dict[str, Task] = {}
-
-    def find(name: str = "bert") -> Task:
-        if name not in loaded:
-            loaded[name] = load("fill-mask", directory(name), settings())
-        return loaded[name]
-
-    return find
+    return lambda name="bert": loaded("fill-mask", directory(name))
 
 
 @pytest.fixture(scope="module")

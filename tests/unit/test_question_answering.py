@@ -16,7 +16,7 @@ from asking import answers, asked
 from batch_handler.errors import ServiceError
 from batch_handler.request import Record
 from batch_handler.settings import Settings
-from batch_handler.tasks import Encoded, Task, load
+from batch_handler.tasks import Encoded, Task
 from models import heads
 from models.encoders import LONGEST
 from models.language import sentences, stories
@@ -43,16 +43,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Find:
 
 
 @pytest.fixture(scope="module")
-def task(directory: Find, settings: Make) -> Callable[..., Task]:
+def task(directory: Find, loaded: Callable[[str, Path], Task]) -> Callable[..., Task]:
     """The task over an artefact, loaded once."""
-    loaded: dict[str, Task] = {}
-
-    def find(name: str = "reader") -> Task:
-        if name not in loaded:
-            loaded[name] = load("question-answering", directory(name), settings())
-        return loaded[name]
-
-    return find
+    return lambda name="reader": loaded("question-answering", directory(name))
 
 
 def pair(question: str, context: str) -> dict[str, str]:

@@ -24,17 +24,9 @@ Make = Callable[..., Settings]
 
 
 @pytest.fixture(scope="module")
-def task(artefact: Find, settings: Make) -> Callable[..., Task]:
+def task(artefact: Find, loaded: Callable[[str, Path], Task]) -> Callable[..., Task]:
     """The task over an artefact, loaded once."""
-    loaded: dict[Any, Task] = {}
-
-    def find(name: str = "trained", **options: Any) -> Task:
-        key = (name, *sorted((option, str(value)) for option, value in options.items()))
-        if key not in loaded:
-            loaded[key] = load("text-classification", artefact(name, **options), settings())
-        return loaded[key]
-
-    return find
+    return lambda name="trained", **options: loaded("text-classification", artefact(name, **options))
 
 
 @pytest.fixture(scope="module")

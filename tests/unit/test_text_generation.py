@@ -45,17 +45,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Find:
 
 
 @pytest.fixture(scope="module")
-def task(directory: Find, settings: Make) -> Callable[..., Task]:
+def task(directory: Find, loaded: Callable[[str, Path], Task]) -> Callable[..., Task]:
     """The task over an artefact, loaded once."""
-    loaded: dict[Any, Task] = {}
-
-    def find(architecture: str = "llama", **options: Any) -> Task:
-        key = (architecture, *sorted(options.items()))
-        if key not in loaded:
-            loaded[key] = load("text-generation", directory(architecture, **options), settings())
-        return loaded[key]
-
-    return find
+    return lambda architecture="llama", **options: loaded("text-generation", directory(architecture, **options))
 
 
 @pytest.fixture(scope="module")
@@ -135,14 +127,29 @@ def test_rules_that_see_the_padding_meet_only_equal_lengths(task: Callable[..., 
     assert len({record.group for record in encoded if isinstance(record, Encoded)}) == len(lengths) > 1
 
 
-def test_a_stop_ends_the_text_and_stays_in_it(task: Callable[..., Task], reference: Callable[..., Any]) -> None:
-    free = [answer["generated_text"] for answer in answers(task(), PROMPTS, {"max_new_tokens": 20, "return_full_text": False})]
-    stops = [free[0][6:9], free[3][10:12]]
+def test_a_stop_sequence_ends_the_text_and_stays_in_it(
+    task: Callable[..., Task], reference: Callable[..., Any], directory: Find
+) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(directory())
     parameters = {"max_new_tokens": 20, "return_full_text": False}
-    stopped = answers(task(), PROMPTS, {**parameters, "stop": stops})
-    assert stopped == answers(task(), PROMPTS, {**parameters, "stop_sequence": stops})
-    assert stopped == [reference()(prompt, stop_sequence=stops, **parameters) for prompt in PROMPTS]
+    free = [answer["generated_text"] for answer in answers(task(), PROMPTS, parameters)]
+    stops = [free[0][6:9], free[3][10:12]]
+    stopped = answers(task(), PROMPTS, {**parameters, "stop_sequence": stops})
+    named = {"stop_strings": stops, "tokenizer": tokenizer}  # what transformers 5 makes of `stop_sequence`
+    assert stopped == [reference()(prompt, **named, **parameters) for prompt in PROMPTS]
     assert len(stopped[0]["generated_text"]) < len(free[0])
+
+
+def test_a_stop_ends_the_text_before_it(task: Callable[..., Task]) -> None:
+    parameters = {"max_new_tokens": 20, "return_full_text": False}
+    free = [answer["generated_text"] for answer in answers(task(), PROMPTS, parameters)]
+    stops = [free[0][6:9], free[3][10:12]]
+    stopped = [answer["generated_text"] for answer in answers(task(), PROMPTS, {**parameters, "stop": stops})]
+    ends = [min(place for stop in stops if (place := (whole + stop).find(stop)) >= 0) for whole in free]
+    assert stopped == [whole[:end] for whole, end in zip(free, ends, strict=True)]
+    assert stopped[0] == free[0][:6]
 
 
 def test_an_end_token_ends_a_row_and_not_its_neighbours(directory: Find, settings: Make, tmp_path: Path) -> None:

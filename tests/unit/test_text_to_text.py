@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from batch_handler.microbatch import Lanes, Report, plan
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded, Task, load
+from models import translators
 from models.language import sentences
 from models.translators import LONGEST
 
@@ -27,16 +29,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremo
 
 
 @pytest.fixture(scope="module")
-def task(artefact: Find, settings: Make) -> Callable[..., Task]:
+def task(artefact: Find, loaded: Callable[[str, Path], Task]) -> Callable[..., Task]:
     """The task over a translator, loaded once."""
-    loaded: dict[tuple[str, str], Task] = {}
-
-    def find(name: str, kind: str = "translation") -> Task:
-        if (name, kind) not in loaded:
-            loaded[name, kind] = load(kind, artefact(name), settings())
-        return loaded[name, kind]
-
-    return find
+    return lambda name, kind="translation": loaded(kind, artefact(name))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +43,7 @@ def alone(artefact: Find) -> Callable[..., str]:
 
     def generate(name: str, text: str, **parameters: Any) -> str:
         if name not in read:
-            model = AutoModelForSeq2SeqLM.from_pretrained(artefact(name), dtype=torch.float32).eval()
+            model = AutoModelForSeq2SeqLM.from_pretrained(artefact(name)).eval()
             read[name] = AutoTokenizer.from_pretrained(artefact(name)), model
         tokenizer, model = read[name]
         source, target = parameters.pop("src_lang", None), parameters.pop("tgt_lang", None)
@@ -239,3 +234,14 @@ def test_beams_and_draws_do_not_go_together(task: Callable[..., Task]) -> None:
     (refused,) = task("bart").encode([Record("kami", 1, {"do_sample": True, "num_beams": 2})])
     assert isinstance(refused, ServiceError)
     assert "'num_beams' and 'do_sample'" in refused.message
+
+
+def test_the_artefacts_own_way_of_drawing_holds_unless_told_otherwise(settings: Make, tmp_path: Path) -> None:
+    translators.save_bart(tmp_path)
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "do_sample": True, "top_k": 1}), "utf-8")
+    own = load("translation", tmp_path, settings())
+    drawn = answers(own, [Record(TEXTS[0], number, {"max_new_tokens": 8}) for number in range(1, 7)])
+    assert drawn == answers(own, [Record(TEXTS[0], 1, {"max_new_tokens": 8, "do_sample": False})]) * 6
+    told = {"max_new_tokens": 8, "top_k": 0, "temperature": 3.0}
+    assert len({str(answer) for answer in answers(own, [Record(TEXTS[0], number, told) for number in range(6)])}) > 1

@@ -42,16 +42,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Find:
 
 
 @pytest.fixture(scope="module")
-def task(directory: Find, settings: Make) -> Callable[[str], Task]:
+def task(directory: Find, loaded: Callable[[str, Path], Task]) -> Callable[..., Task]:
     """The task over an artefact, loaded once."""
-    loaded: dict[str, Task] = {}
-
-    def find(name: str = "tagger") -> Task:
-        if name not in loaded:
-            loaded[name] = load("token-classification", directory(name), settings())
-        return loaded[name]
-
-    return find
+    return lambda name="tagger": loaded("token-classification", directory(name))
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ class ReadOptions:
     ``csv_header`` says that the first row names the columns. ``fields`` maps payload fields to ``inputs`` (of objects
     without one) or ``parameters.<name>``.
     ``limit`` bounds, in bytes, what a compressed container may unfold to. ``numbers`` makes records of numbers: a CSV row
-    of them is one, and so is a JSON list of them. ``max_records`` bounds what a body may hold.
+    of them is one, and so is a JSON list of them. ``max_records`` bounds what a body may hold. ``streams`` says that the
+    task can send its answer in pieces: ``stream`` beside ``inputs`` is then one of its parameters.
     """
 
     placeholders: bool = False
@@ -29,6 +30,7 @@ class ReadOptions:
     limit: int = DEFAULT_PAYLOAD_MB * MIB
     numbers: bool = False
     max_records: int = 500_000
+    streams: bool = False
 
 
 @dataclass(frozen=True, slots=True)

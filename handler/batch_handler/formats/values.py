@@ -14,6 +14,7 @@ from batch_handler.request import NOTHING, Node, Payload, Record
 
 EXPECTED = "send a text, a list of texts, or an object with the key 'inputs'"
 OUTPUT_KEY = "output"
+STREAM = "stream"
 DEPTH_LIMIT = 64
 
 
@@ -32,6 +33,7 @@ class Builder:
         self.numbers = options.numbers
         self._fields = options.fields
         self._most = options.max_records
+        self._streams = options.streams
 
     def value(self, value: Any, line: int | None = None) -> Node:
         """Read one value; ``line`` is its physical line in line formats, else records count through the body."""
@@ -78,6 +80,8 @@ class Builder:
     def _object(self, value: dict[str, Any], line: int | None) -> Node:
         if not self._fields.keys().isdisjoint(value):
             value = self._mapped(value)
+        if self._streams and STREAM in value:
+            value = _with_stream(value)
         carriers = [key for key in ("inputs", "instances") if key in value]
         if len(carriers) != 1:
             named = "with both 'inputs' and 'instances'" if carriers else _keys(value)
@@ -117,6 +121,15 @@ class Builder:
         if not parameters or not (plain is None or isinstance(plain, dict)):
             return mapped
         return {**mapped, "parameters": {**(plain or {}), **parameters}}
+
+
+def _with_stream(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with ``stream`` among its parameters, where the same one given there wins."""
+    rest = {key: item for key, item in value.items() if key != STREAM}
+    parameters = rest.get("parameters")
+    if parameters is not None and not isinstance(parameters, dict):
+        return rest
+    return {**rest, "parameters": {STREAM: value[STREAM], **(parameters or {})}}
 
 
 def render(node: Node, results: Sequence[Any]) -> Any:

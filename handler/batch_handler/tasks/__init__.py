@@ -6,7 +6,7 @@ A task encodes records, runs micro-batches of them and decodes outputs; it knows
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -73,6 +73,13 @@ class Task(Protocol):
 
     def samples(self) -> Sequence[Record]:
         """A few records for warming up."""
+
+
+class Streaming(Task, Protocol):
+    """A task that can also send the answer to one record in pieces, where its parameter ``stream`` asks for it."""
+
+    def stream(self, record: Encoded) -> Iterator[str]:
+        """The result's text, piece by piece; safe to call beside `run`. Closing the iterator stops the work."""
 
 
 MODULES: Mapping[str, str] = {

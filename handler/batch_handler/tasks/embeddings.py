@@ -15,16 +15,15 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from batch_handler.artefact import ArtefactError, read_json, read_json_list
-from batch_handler.engines import choose
 from batch_handler.errors import ServiceError, invalid_record, quote
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
+from batch_handler.tasks.encoder import EncoderTask
 from batch_handler.tasks.encoding import ReadTexts, encode_parts, encode_texts
 from batch_handler.tasks.parameters import boolean, text
-from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
-from batch_handler.tasks.tokenisation import Tokeniser, single_text
+from batch_handler.tasks.tokenisation import single_text
 
 Vector = numpy.ndarray[Any, Any]
 PARAMETERS = {"truncation": boolean(), "prompt": text(), "prompt_name": text()}
@@ -54,7 +53,7 @@ ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 Step = Callable[[torch.Tensor], torch.Tensor]
 
 
-class Embeddings:
+class Embeddings(EncoderTask):
     """Texts to vectors. Holds the encoder, the pooling modes and the steps after pooling."""
 
     holds = ("value", "text")
@@ -67,16 +66,11 @@ class Embeddings:
         folders = dict(modules)
         transformer = directory / folders.get("Transformer", "")
         own = read_json(transformer / "sentence_bert_config.json") if _exists(transformer, "sentence_bert_config.json") else {}
-        tokenizer = load_tokenizer(transformer, settings)
-        limit = longest_input(transformer, tokenizer, settings, own.get("max_seq_length"))
+        self._load(AutoModel, transformer, settings, head=False, own_limit=own.get("max_seq_length"))
         self._lower = bool(own.get("do_lower_case"))
-        self._tokeniser = Tokeniser(tokenizer, limit)
-        self._truncation = settings.truncation
         self._prompts, self._default_prompt = _prompts(directory)
         self._pooling = _pooling(directory / folders["Pooling"]) if "Pooling" in folders else ("mean",)
         self._steps = _steps(directory, modules)
-        self._engine = choose(load_model(AutoModel, transformer, settings), settings.engine, head=False)
-        self.padded = self._engine.padded
 
     @property
     def description(self) -> str:

@@ -13,16 +13,16 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from batch_handler.artefact import ArtefactError
-from batch_handler.engines import Tokens, choose
+from batch_handler.engines import Tokens
 from batch_handler.errors import ServiceError, invalid_record, quote
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
+from batch_handler.tasks.encoder import EncoderTask
 from batch_handler.tasks.encoding import encode_texts
 from batch_handler.tasks.parameters import Parameter, boolean, text_or_texts, whole
-from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
-from batch_handler.tasks.tokenisation import Tokeniser, single_text
+from batch_handler.tasks.tokenisation import single_text
 
 Scores = numpy.ndarray[Any, Any]
 DEFAULT_TOP_K = 5
@@ -42,7 +42,7 @@ class Masked:
     targets: tuple[int, ...]
 
 
-class FillMask:
+class FillMask(EncoderTask):
     """Texts with masks to ranked tokens. The vocabulary is scored at the masks only, where the engine allows it."""
 
     holds = ("value", "text")
@@ -51,14 +51,10 @@ class FillMask:
     result_keys = ()
 
     def __init__(self, directory: Path, settings: Settings) -> None:
-        self._tokenizer = load_tokenizer(directory, settings)
+        self._load(AutoModelForMaskedLM, directory, settings, head=True, per_token=True)
         if self._tokenizer.mask_token_id is None:
             raise ArtefactError("the tokenizer has no mask token: set mask_token in tokenizer_config.json")
-        self._tokeniser = Tokeniser(self._tokenizer, longest_input(directory, self._tokenizer, settings))
-        self._truncation = settings.truncation
         self._vocabulary: Mapping[str, int] = self._tokenizer.get_vocab()
-        self._engine = choose(load_model(AutoModelForMaskedLM, directory, settings), settings.engine, head=True, per_token=True)
-        self.padded = self._engine.padded
 
     @property
     def description(self) -> str:

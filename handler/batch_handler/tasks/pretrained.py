@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
+from packaging.version import Version
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from batch_handler.settings import SettingError, Settings
+from batch_handler import resources
+from batch_handler.device import place
+from batch_handler.engines import Engine, choose
+from batch_handler.settings import Settings
 
 NO_LIMIT = 1_000_000
+DTYPE = "dtype" if Version(version("transformers")) >= Version("4.56") else "torch_dtype"
 disable_progress_bar()  # type: ignore[no-untyped-call]  # not annotated there
 OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer")
 """Models whose positions start after the padding index, so that as many of them cannot be used."""
 
 
 def load_model(auto_class: Any, directory: Path, settings: Settings) -> Any:
-    """A model in evaluation mode and float32 on the chosen device; safetensors first, pickled code never.
+    """A model in evaluation mode, loaded as float32, on its device in its precision; safetensors first, pickled code never.
 
     Raises what transformers raises when files do not fit together; the caller's start-up turns it into one sentence.
     """
     model = auto_class.from_pretrained(
         directory,
-        dtype=torch.float32,
+        **{DTYPE: torch.float32},
         local_files_only=True,
         trust_remote_code=settings.trust_remote_code,
     )
-    return model.eval().requires_grad_(False).to(device(settings))
+    return place(model.eval().requires_grad_(False), settings)
+
+
+def engine_for(model: Any, directory: Path, settings: Settings, head: bool, per_token: bool = False) -> Engine:
+    """The engine for a model and the directory that it was loaded from. Raises what `engines.choose` raises."""
+    lanes = settings.threads or resources.available().whole_cpus
+    return choose(model, settings.engine, head, per_token, directory, settings.precision, lanes)
 
 
 def load_tokenizer(directory: Path, settings: Settings) -> Any:
     """The artefact's tokeniser, the Rust one where it has one."""
     return AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=settings.trust_remote_code)
-
-
-def device(settings: Settings) -> torch.device:
-    """Where the model runs. Raises SettingError when CUDA is asked for and absent."""
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise SettingError("BYOC_DEVICE=cuda, but no CUDA device can be used here: use auto or cpu")
-    return torch.device("cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def longest_input(directory: Path, tokenizer: Any, settings: Settings, own_limit: int | None = None) -> int:

@@ -16,14 +16,15 @@ import torch
 from transformers import AutoModelForQuestionAnswering
 
 from batch_handler.artefact import ArtefactError
-from batch_handler.engines import Tokens, choose
+from batch_handler.engines import Tokens
 from batch_handler.errors import ServiceError, invalid_record, quote
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
 from batch_handler.tasks.parameters import Parameter, boolean, checked, whole
-from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
+from batch_handler.tasks.pretrained import engine_for, load_model, load_tokenizer, longest_input
+from batch_handler.tasks.tokenisation import readable, refuse_unread
 
 Logits = numpy.ndarray[Any, Any]
 USUAL_WINDOW = 384
@@ -62,10 +63,11 @@ class QuestionAnswering:
         if not self._tokenizer.is_fast:
             raise ArtefactError("the tokenizer cannot tell where its tokens come from: question-answering needs a tokenizer.json")
         self._limit = longest_input(directory, self._tokenizer, settings)
+        self._truncation = settings.truncation
         self._question_first = self._tokenizer.padding_side == "right"
         self._gives_types = "token_type_ids" in self._tokenizer.model_input_names
         model = load_model(AutoModelForQuestionAnswering, directory, settings)
-        self._engine = choose(model, settings.engine, head=True, per_token=True)
+        self._engine = engine_for(model, directory, settings, head=True, per_token=True)
         self.padded = self._engine.padded
         self._parameters: Mapping[str, Parameter] = {
             "top_k": whole(1, 1_000),
@@ -88,13 +90,16 @@ class QuestionAnswering:
     def _encoded(self, record: Record) -> Encoded | ServiceError:
         try:
             parameters = checked(record.parameters, self._parameters)
-            question, context = _question_and_context(record.inputs)
-            encodings = self._encodings(question, context, parameters)
+            question, whole_context = _question_and_context(record.inputs)
+            context = readable(whole_context)
+            truncated = len(context) < len(whole_context)
+            refuse_unread(self._truncation, truncated)
+            encodings = self._encodings(readable(question), context, parameters)
         except ServiceError as error:
             return error
         parts = tuple(Encoded(self._tokens(encoding), len(encoding.ids)) for encoding in encodings)
         passage = Passage(context, [self._window(encoding) for encoding in encodings])
-        return Encoded(passage, sum(part.length for part in parts), options=parameters, parts=parts)
+        return Encoded(passage, sum(part.length for part in parts), truncated, options=parameters, parts=parts)
 
     def _encodings(self, question: str, context: str, parameters: Mapping[str, Any]) -> Sequence[Any]:
         """The tokeniser's own windows. Raises ServiceError (400) where question or overlap leave no room for the context."""

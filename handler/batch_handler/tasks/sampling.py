@@ -50,6 +50,10 @@ class Draw(LogitsProcessor):
     def __init__(self, seeds: Sequence[int]) -> None:
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows alone."""
+        self._generators = [self._generators[row] for row in rows]
+
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """The largest of the result is a draw from the softmax of the scores."""
         width = scores.shape[-1]
@@ -66,7 +70,7 @@ def drawing(told: dict[str, Any], seeds: Sequence[int]) -> LogitsProcessorList:
 
 
 class StopAt(StoppingCriteria):
-    """Ends a row once its new text holds one of the stops. The text keeps the stop, as the pipeline's does."""
+    """Ends a row once its new text holds one of the stops."""
 
     def __init__(self, stops: Sequence[str], tokenizer: Any, prompt_length: int) -> None:
         self._stops = stops

@@ -20,13 +20,13 @@ import numpy
 import torch
 
 from batch_handler.artefact import ArtefactError, exported_files, torchscript_files
+from batch_handler.device import device
 from batch_handler.errors import ErrorType, ServiceError, invalid_record
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
 from batch_handler.tasks.parameters import checked, one_of
-from batch_handler.tasks.pretrained import device
 
 Array = numpy.ndarray[Any, Any]
 TYPES: Mapping[str, Any] = {

@@ -10,16 +10,15 @@ import numpy
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from batch_handler.engines import choose
 from batch_handler.errors import ServiceError
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
+from batch_handler.tasks.encoder import EncoderTask
 from batch_handler.tasks.encoding import encode_texts
 from batch_handler.tasks.parameters import boolean, one_of, whole
-from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
-from batch_handler.tasks.tokenisation import Tokeniser, text_or_pair
+from batch_handler.tasks.tokenisation import text_or_pair
 
 Scores = numpy.ndarray[Any, Any]
 PARAMETERS = {
@@ -49,7 +48,7 @@ FUNCTIONS: Mapping[str, Callable[[Scores], Scores]] = {
 }
 
 
-class TextClassification:
+class TextClassification(EncoderTask):
     """Texts to labels. Parameters shape the scores only, so records of different parameters may share a forward pass."""
 
     holds = ("value", "text")
@@ -58,14 +57,9 @@ class TextClassification:
     result_keys = ("label", "score")
 
     def __init__(self, directory: Path, settings: Settings) -> None:
-        tokenizer = load_tokenizer(directory, settings)
-        self._tokeniser = Tokeniser(tokenizer, longest_input(directory, tokenizer, settings))
-        self._truncation = settings.truncation
-        model = load_model(AutoModelForSequenceClassification, directory, settings)
-        self._labels = [str(model.config.id2label[index]) for index in range(model.config.num_labels)]
-        self._function = default_function(model.config)
-        self._engine = choose(model, settings.engine, head=True)
-        self.padded = self._engine.padded
+        config = self._load(AutoModelForSequenceClassification, directory, settings, head=True)
+        self._labels = [str(config.id2label[index]) for index in range(config.num_labels)]
+        self._function = default_function(config)
 
     @property
     def description(self) -> str:

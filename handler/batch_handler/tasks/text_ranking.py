@@ -11,17 +11,16 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from batch_handler.artefact import ArtefactError, read_json
-from batch_handler.engines import choose
 from batch_handler.errors import ServiceError, invalid_record, quote
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
+from batch_handler.tasks.encoder import EncoderTask
 from batch_handler.tasks.encoding import encode_parts
 from batch_handler.tasks.parameters import Parameter, boolean, texts, whole
-from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
 from batch_handler.tasks.text_classification import FUNCTIONS
-from batch_handler.tasks.tokenisation import Text, Tokeniser, text_or_pair
+from batch_handler.tasks.tokenisation import Text, text_or_pair
 
 DOCUMENTS_LIMIT = 10_000
 ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "none"}
@@ -33,7 +32,7 @@ PARAMETERS: Mapping[str, Parameter] = {
 }
 
 
-class TextRanking:
+class TextRanking(EncoderTask):
     """``{"query", "documents"}`` to documents by falling score, or ``{"text", "text_pair"}`` to the score of that pair.
 
     Every document is a part of its own.
@@ -45,17 +44,12 @@ class TextRanking:
     result_keys = ("score",)
 
     def __init__(self, directory: Path, settings: Settings) -> None:
-        tokenizer = load_tokenizer(directory, settings)
-        self._tokeniser = Tokeniser(tokenizer, longest_input(directory, tokenizer, settings))
-        self._truncation = settings.truncation
-        model = load_model(AutoModelForSequenceClassification, directory, settings)
-        if model.config.num_labels != 1:
+        config = self._load(AutoModelForSequenceClassification, directory, settings, head=True)
+        if config.num_labels != 1:
             raise ArtefactError(
-                f"the model has {model.config.num_labels} labels: text-ranking needs a cross-encoder, which gives one score"
+                f"the model has {config.num_labels} labels: text-ranking needs a cross-encoder, which gives one score"
             )
-        self._function = FUNCTIONS[_activation(directory, model.config)]
-        self._engine = choose(model, settings.engine, head=True)
-        self.padded = self._engine.padded
+        self._function = FUNCTIONS[_activation(directory, config)]
 
     @property
     def description(self) -> str:

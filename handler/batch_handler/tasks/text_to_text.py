@@ -1,4 +1,4 @@
-"""translation, summarization and text2text-generation with a sequence-to-sequence model: beam search over padded batches.
+"""translation, summarization and text2text-generation with a sequence-to-sequence model: beams or one path, in padded batches.
 
 Source of the parameters' names and of the language handling: Hugging Face's generation and (version 4) translation pipeline.
 """
@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from transformers import AutoModelForSeq2SeqLM
+from transformers import AutoModelForSeq2SeqLM, StoppingCriteriaList
 
 from batch_handler.artefact import ArtefactError
 from batch_handler.errors import ServiceError, invalid_record, quote
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
-from batch_handler.tasks import Encoded
+from batch_handler.tasks import Encoded, generation
 from batch_handler.tasks.parameters import Parameter, boolean, checked, number, text, whole
 from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
 from batch_handler.tasks.sampling import SAMPLING, drawing
-from batch_handler.tasks.tokenisation import refuse_truncation, single_text
+from batch_handler.tasks.tokenisation import readable, refuse_truncation, single_text
 
 RESULT_KEYS = {"translation": "translation_text", "summarization": "summary_text"}
 GENERATION: Mapping[str, Parameter] = {
@@ -50,6 +50,8 @@ class TextToText:
         if self._tokenizer.pad_token_id is None:
             raise ArtefactError("the tokenizer has no padding token: set pad_token in tokenizer_config.json")
         self._model = load_model(AutoModelForSeq2SeqLM, directory, settings)
+        own = {name: getattr(self._model.generation_config, name, None) for name in SAMPLING}
+        self._own_sampling = {name: value for name, value in own.items() if value is not None}
         self._limit = longest_input(directory, self._tokenizer, settings)
         self._truncation = settings.truncation
         self._key = RESULT_KEYS.get(name.partition("_")[0], "generated_text")
@@ -91,11 +93,12 @@ class TextToText:
             source = self._prefix + single_text(record)
             if self._languages:
                 self._tokenizer.src_lang = parameters.get("src_lang", self._own_language)
-            ids = self._tokenizer(source, truncation=False, verbose=False)["input_ids"]
-            truncated = len(ids) > self._limit
-            if truncated:
-                refuse_truncation(parameters, self._truncation, truncated, self._limit)
-                ids = self._tokenizer(source, truncation=True, max_length=self._limit)["input_ids"]
+            read = readable(source, self._tokenizer.truncation_side == "left")
+            ids = self._tokenizer(read, truncation=False, verbose=False)["input_ids"]
+            truncated = len(read) < len(source) or len(ids) > self._limit
+            refuse_truncation(parameters, self._truncation, truncated, self._limit)
+            if len(ids) > self._limit:
+                ids = self._tokenizer(read, truncation=True, max_length=self._limit)["input_ids"]
         except ServiceError as error:
             return error
         return Encoded(ids, len(ids), truncated, group, parameters)
@@ -112,7 +115,7 @@ class TextToText:
         if told.setdefault("do_sample", bool(self._model.generation_config.do_sample)) and told.get("num_beams", 1) > 1:
             raise invalid_record("'num_beams' and 'do_sample' do not go together: send one of them")
         if told["do_sample"]:
-            told["num_beams"] = 1
+            told = {**self._own_sampling, **told, "num_beams": 1}
         if parameters.get("tgt_lang"):
             told["forced_bos_token_id"] = self._languages[parameters["tgt_lang"]]
         return tuple(sorted(told.items()))
@@ -134,14 +137,13 @@ class TextToText:
         if "max_new_tokens" not in told and not self._bounded():
             told["max_new_tokens"] = min(self._most, DEFAULT_NEW_TOKENS)
         processors = drawing(told, [record.options.get("seed", secrets.randbits(63)) for record in records])
-        with torch.inference_mode():
-            produced = self._model.generate(
-                input_ids=inputs,
-                attention_mask=mask,
-                do_sample=False,  # drawing is a processor's work: rows then draw each from its own seed
-                logits_processor=processors,
-                **told,
-            )
+        batch = {"input_ids": inputs, "attention_mask": mask}
+        if generation.one_path(self._model, told):
+            found = generation.steps(self._model, batch, processors, StoppingCriteriaList(), told)
+            produced: Any = generation.rows(found, len(records))
+        else:
+            with torch.inference_mode():
+                produced = self._model.generate(**batch, do_sample=False, logits_processor=processors, **told)
         texts: list[str] = self._tokenizer.batch_decode(produced, skip_special_tokens=True)
         return texts
 

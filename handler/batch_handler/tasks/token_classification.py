@@ -15,15 +15,14 @@ import numpy
 import torch
 from transformers import AutoModelForTokenClassification
 
-from batch_handler.engines import choose
 from batch_handler.errors import ServiceError, invalid_record
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
+from batch_handler.tasks.encoder import EncoderTask
 from batch_handler.tasks.parameters import Parameter, boolean, checked, one_of, texts
-from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
-from batch_handler.tasks.tokenisation import Marked, Tokeniser, refuse_truncation, single_text
+from batch_handler.tasks.tokenisation import Marked, refuse_truncation, single_text
 
 Scores = numpy.ndarray[Any, Any]
 WORDWISE = ("first", "average", "max")
@@ -54,7 +53,7 @@ class Source:
     marked: Marked
 
 
-class TokenClassification:
+class TokenClassification(EncoderTask):
     """Texts to labelled tokens or entities. Parameters shape the result only, so any records may share a forward pass."""
 
     holds = ("value", "text")
@@ -63,14 +62,9 @@ class TokenClassification:
     result_keys = ()
 
     def __init__(self, directory: Path, settings: Settings) -> None:
-        self._tokenizer = load_tokenizer(directory, settings)
-        self._tokeniser = Tokeniser(self._tokenizer, longest_input(directory, self._tokenizer, settings))
-        self._truncation = settings.truncation
-        model = load_model(AutoModelForTokenClassification, directory, settings)
-        self._labels = [str(model.config.id2label[index]) for index in range(model.config.num_labels)]
+        config = self._load(AutoModelForTokenClassification, directory, settings, head=True, per_token=True)
+        self._labels = [str(config.id2label[index]) for index in range(config.num_labels)]
         self._subwords_marked = _marks_subwords(self._tokenizer)
-        self._engine = choose(model, settings.engine, head=True, per_token=True)
-        self.padded = self._engine.padded
 
     @property
     def description(self) -> str:

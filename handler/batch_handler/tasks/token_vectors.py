@@ -10,22 +10,21 @@ import numpy
 import torch
 from transformers import AutoModel
 
-from batch_handler.engines import choose
 from batch_handler.errors import ServiceError
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
+from batch_handler.tasks.encoder import EncoderTask
 from batch_handler.tasks.encoding import encode_texts
 from batch_handler.tasks.parameters import boolean
-from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
-from batch_handler.tasks.tokenisation import Tokeniser, single_text
+from batch_handler.tasks.tokenisation import single_text
 
 Matrix = numpy.ndarray[Any, Any]
 PARAMETERS = {"truncation": boolean()}
 
 
-class TokenVectors:
+class TokenVectors(EncoderTask):
     """Texts to matrices: tokens × hidden size, special tokens included."""
 
     holds = ("value", "text")
@@ -34,11 +33,7 @@ class TokenVectors:
     result_keys = ()
 
     def __init__(self, directory: Path, settings: Settings) -> None:
-        tokenizer = load_tokenizer(directory, settings)
-        self._tokeniser = Tokeniser(tokenizer, longest_input(directory, tokenizer, settings))
-        self._truncation = settings.truncation
-        self._engine = choose(load_model(AutoModel, directory, settings), settings.engine, head=False)
-        self.padded = self._engine.padded
+        self._load(AutoModel, directory, settings, head=False)
 
     @property
     def description(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from batch_handler.errors import invalid_record, quote
 from batch_handler.request import Record
 
 Text = str | tuple[str, str]
+Encode = Callable[[Sequence[Any]], Sequence[Any]]
 
 CHARACTERS_PER_TOKEN = 64
 """More than any language needs: the beginning of a text this long holds all the tokens that a model keeps of it."""
@@ -54,7 +55,7 @@ class Tokeniser:
     def __call__(self, texts: Sequence[Text]) -> list[tuple[Tokens, bool]]:
         """Tokens of every text, and whether it had to be cut."""
         if self._backend is None:
-            return [self._slow(self._readable(text)) for text in texts]
+            return [self._slow(text) for text in texts]
         starts = [self._start(text) for text in texts]
         return [self._tokens(*one) for one in zip(texts, starts, self._fast(starts), strict=True)]
 
@@ -70,33 +71,39 @@ class Tokeniser:
     def _readable(self, text: Text) -> Text:
         """A text, or both of a pair, with no more characters than are ever read."""
         if isinstance(text, tuple):
-            first, second = (part[:LONGEST_READ] for part in text)
-            return first, second
-        return text[-LONGEST_READ:] if self._keeps_end else text[:LONGEST_READ]
+            return readable(text[0]), readable(text[1])
+        return readable(text, self._keeps_end)
 
     def _tokens(self, text: Text, start: Text, encoding: Any) -> tuple[Tokens, bool]:
-        shortened = len(start) < len(text)
+        encoding, truncated = self._complete(text, start, encoding, self._fast)
+        return Tokens(encoding.ids, self._types(encoding)), truncated
+
+    def _complete(self, text: Text, start: Text, encoding: Any, encode: Encode) -> tuple[Any, bool]:
+        """The encoding, made anew where the beginning of the text was not enough; and whether the text had to be cut."""
+        shortened = _size(start) < _size(text)
         if shortened and len(start) < LONGEST_READ and sum(len(rest.ids) for rest in encoding.overflowing) < BEYOND_LIMIT:
-            encoding = self._fast([self._readable(text)])[0]
-            shortened = len(text) > LONGEST_READ
-        return Tokens(encoding.ids, self._types(encoding)), shortened or bool(encoding.overflowing)
+            whole = self._readable(text)
+            encoding = encode([whole])[0]
+            shortened = _size(whole) < _size(text)
+        return encoding, shortened or bool(encoding.overflowing)
 
     def marked(self, texts: Sequence[str]) -> list[Marked]:
         """Tokens of every text with their places in it."""
         if self._backend is None:
             return [self._slow_marked(text) for text in texts]
-        return [
-            Marked(
-                Tokens(encoding.ids, self._types(encoding)),
-                encoding.special_tokens_mask,
-                encoding.offsets,
-                bool(encoding.overflowing),
-            )
-            for encoding in self._backend.encode_batch(list(texts))
-        ]
+        starts = [self._start(text) for text in texts]
+        encode: Encode = self._backend.encode_batch
+        return [self._marked(*one, encode) for one in zip(texts, starts, encode(starts), strict=True)]
+
+    def _marked(self, text: str, start: Text, encoding: Any, encode: Encode) -> Marked:
+        encoding, truncated = self._complete(text, start, encoding, encode)
+        unread = len(text) - len(self._readable(text)) if self._keeps_end else 0
+        offsets = [(first + unread, last + unread) for first, last in encoding.offsets] if unread else encoding.offsets
+        return Marked(Tokens(encoding.ids, self._types(encoding)), encoding.special_tokens_mask, offsets, truncated)
 
     def bare(self, text: str) -> Sequence[int]:
         """Token ids of a text alone. Calling the Hugging Face tokeniser itself would undo the limit set on its backend."""
+        text = readable(text)
         if self._backend is None:
             ids: Sequence[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         else:
@@ -114,12 +121,23 @@ class Tokeniser:
         return types
 
     def _slow(self, text: Text) -> tuple[Tokens, bool]:
-        pair = text if isinstance(text, tuple) else (text,)
+        read = self._readable(text)
+        pair = read if isinstance(read, tuple) else (read,)
         whole = self._tokenizer(*pair, truncation=False, verbose=False)
         truncated = len(whole["input_ids"]) > self.limit
         kept = self._tokenizer(*pair, truncation=self._cut, max_length=self.limit) if truncated else whole
         ids = kept["input_ids"]
-        return Tokens(ids, kept.get("token_type_ids") or [0] * len(ids)), truncated
+        return Tokens(ids, kept.get("token_type_ids") or [0] * len(ids)), truncated or _size(read) < _size(text)
+
+
+def readable(text: str, keeps_end: bool = False) -> str:
+    """As much of a text as is ever read: its beginning, or its end where that is what a model keeps."""
+    return text[-LONGEST_READ:] if keeps_end else text[:LONGEST_READ]
+
+
+def _size(text: Text) -> int:
+    """Characters, of both texts of a pair."""
+    return len(text) if isinstance(text, str) else sum(map(len, text))
 
 
 def single_text(record: Record) -> str:
@@ -148,4 +166,12 @@ def refuse_truncation(parameters: Mapping[str, Any], default: bool, truncated: b
     if truncated and not parameters.get("truncation", default):
         raise invalid_record(
             f"the text is longer than the model's {limit} tokens and truncation is off: shorten it or allow truncation"
+        )
+
+
+def refuse_unread(truncation: bool, unread: bool) -> None:
+    """Raise ServiceError (400) when the end of a text in windows stays unread though the setting forbids it."""
+    if unread and not truncation:
+        raise invalid_record(
+            f"the text is longer than the {LONGEST_READ:,} characters that are read and truncation is off: shorten it"
         )

@@ -14,17 +14,16 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from batch_handler.artefact import ArtefactError
-from batch_handler.engines import choose
 from batch_handler.errors import ServiceError, invalid_record
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
+from batch_handler.tasks.encoder import EncoderTask
 from batch_handler.tasks.encoding import encode_parts
 from batch_handler.tasks.parameters import Parameter, boolean, text, text_or_texts
-from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
 from batch_handler.tasks.text_classification import softmax
-from batch_handler.tasks.tokenisation import Text, Tokeniser, single_text
+from batch_handler.tasks.tokenisation import Text, single_text
 
 Scores = numpy.ndarray[Any, Any]
 TEMPLATE = "This example is {}."
@@ -37,7 +36,7 @@ PARAMETERS: Mapping[str, Parameter] = {
 }
 
 
-class ZeroShotClassification:
+class ZeroShotClassification(EncoderTask):
     """Texts to ranked labels. Every pair of a text and a label is a part of its own; only the text is ever cut."""
 
     holds = ("value", "text")
@@ -46,14 +45,9 @@ class ZeroShotClassification:
     result_keys = ("sequence", "labels", "scores")
 
     def __init__(self, directory: Path, settings: Settings) -> None:
-        tokenizer = load_tokenizer(directory, settings)
-        self._tokeniser = Tokeniser(tokenizer, longest_input(directory, tokenizer, settings), cut="only_first")
-        self._truncation = settings.truncation
-        model = load_model(AutoModelForSequenceClassification, directory, settings)
-        self._entailment = _entailment(model.config)
+        config = self._load(AutoModelForSequenceClassification, directory, settings, head=True, cut="only_first")
+        self._entailment = _entailment(config)
         self._contradiction = -1 if self._entailment == 0 else 0
-        self._engine = choose(model, settings.engine, head=True)
-        self.padded = self._engine.padded
 
     @property
     def description(self) -> str:

@@ -19,16 +19,18 @@ from batch_handler.errors import QUOTE_LIMIT, ErrorType, ServiceError, one_line
 
 PATHS = re.compile(r"(?<![\w:/.])(?:/[^\s/'\":,;()]+)*/([^\s/'\":,;()]+)")
 QUOTED = re.compile(r"(['\"])((?:(?!\1).){80,}?)\1", re.DOTALL)
+AN_OLDER_IMAGE = "; or use an image with version 4"
 DROPPED: Mapping[str, str] = {
-    "encode_plus": "call the tokenizer itself",
-    "batch_encode_plus": "call the tokenizer itself",
-    "pad_to_max_length": "padding='max_length'",
+    "encode_plus": f"call the tokenizer itself{AN_OLDER_IMAGE}",
+    "batch_encode_plus": f"call the tokenizer itself{AN_OLDER_IMAGE}",
+    "pad_to_max_length": f"padding='max_length'{AN_OLDER_IMAGE}",
     "AdamW": "torch.optim.AdamW",
 }
-"""What version 5 of transformers no longer has, and what to write instead."""
+"""What version 5 of transformers no longer has, or no longer heeds, and what to write instead."""
 
+DROPPED_PIPELINES = re.compile(r"The task (\S+) has been removed from transformers")
 INPUT_SEARCHED = 1 << 18
-API_ERRORS = (AttributeError, ImportError, TypeError)
+API_ERRORS = (AttributeError, ImportError, KeyError, TypeError)
 
 
 class ScriptError(ServiceError):
@@ -102,9 +104,16 @@ def hint(error: BaseException, said: str) -> str:
     version = _transformers()
     if version is None or not isinstance(error, API_ERRORS):
         return ""
+    if removed := DROPPED_PIPELINES.search(said):
+        return (
+            f"transformers {version} has no pipeline '{removed[1]}' any more (write: the model's generate or forward "
+            f"method{AN_OLDER_IMAGE}): "
+        )
     for name, instead in DROPPED.items():
         if re.search(rf"\b{name}\b", said):
-            return f"transformers {version} has no '{name}' any more (write: {instead}; or use an image with version 4): "
+            return f"transformers {version} has no '{name}' any more (write: {instead}): "
+    if isinstance(error, KeyError):
+        return ""
     asked = getattr(error, "obj", None)
     owner = getattr(asked, "__name__", "") if isinstance(asked, type(sys)) else type(asked).__module__
     imported = isinstance(error, ImportError) and str(error.name).startswith("transformers")
@@ -122,10 +131,11 @@ def dropped_names(directory: Path) -> str | None:
     if int(version.partition(".")[0]) < 5:
         return None
     for path, text in _sources(directory):
-        used = [name for name in DROPPED if re.search(rf"\b{name}\s*[=(]", text)]
+        used = [name for name in DROPPED if re.search(rf"\b{name}\s*[=(]|\bfrom transformers\S* import\b.*\b{name}\b", text)]
         if used:
-            instead = "; ".join(f"{name} → {DROPPED[name]}" for name in used)
-            return f"{path.name} uses what transformers {version} no longer has: {instead}; or use an image with version 4"
+            instead = "; ".join(f"{name} → {DROPPED[name].removesuffix(AN_OLDER_IMAGE)}" for name in used)
+            older = AN_OLDER_IMAGE if any(DROPPED[name].endswith(AN_OLDER_IMAGE) for name in used) else ""
+            return f"{path.name} uses what transformers {version} no longer has: {instead}{older}"
     return None
 
 
