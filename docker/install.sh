@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Makes the server's virtual environment, in a checkout and in an image alike.
 #
-#   install.sh VENV DEVICE      DEVICE: cpu or gpu, the lock in docker/requirements
+#   install.sh VENV DEVICE [TRANSFORMERS [ENGINES]]      DEVICE: cpu or gpu; TRANSFORMERS: the major version, 5 or 4;
+#                                                        ENGINES: openvino, onnx or openvino,onnx, for artefacts that bring engine/.
+#                                                        All name locks in docker/requirements.
 #
 # torch comes from docker/wheels/, else from where pip is configured to look, else from TORCH_INDEX; whichever
 # it is, the lock's hash decides.
@@ -9,9 +11,25 @@ set -euo pipefail
 
 venv=$1
 device=$2
+case ${3:-5} in
+    5) lock=$device ;;
+    4) lock=$device-transformers4 ;;
+    *)
+        echo "TRANSFORMERS=$3 is no version of this image: use 5 or 4" >&2
+        exit 1
+        ;;
+esac
+chosen=${4:-}
+read -ra engines <<<"${chosen//,/ }"
 here=$(dirname "$(realpath "$0")")
 wheels=$here/wheels
 locks=$here/requirements
+for engine in "${engines[@]}"; do
+    if [[ $engine != openvino && $engine != onnx ]]; then
+        echo "ENGINES=$chosen names $engine, which is no engine of this image: use openvino, onnx or openvino,onnx" >&2
+        exit 1
+    fi
+done
 # Each lock is a complete list (see left-out.txt), hence --no-deps.
 options=(--no-deps --require-hashes --disable-pip-version-check --find-links "$wheels")
 
@@ -21,4 +39,7 @@ if [ -n "${TORCH_INDEX:-}" ] && ! compgen -G "$wheels/torch-*.whl" >/dev/null; t
     options+=(--extra-index-url "$TORCH_INDEX")
 fi
 # What is published as source only builds with the setuptools just installed, not with an unlocked one.
-"$venv/bin/pip" install "${options[@]}" --no-build-isolation --use-pep517 -r "$locks/$device.txt"
+"$venv/bin/pip" install "${options[@]}" --no-build-isolation --use-pep517 -r "$locks/$lock.txt"
+for engine in "${engines[@]}"; do
+    "$venv/bin/pip" install "${options[@]}" -r "$locks/$engine.txt"
+done

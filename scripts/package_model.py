@@ -7,9 +7,12 @@
     package_model.py ./my-model --task token-classification
     package_model.py ./weights --script ./code --config model-config.yaml --verify samples.jsonl
     package_model.py ./weights --handler handler.py
+    package_model.py ./my-model --engine openvino --precision int8 --calibrate seen.jsonl --verify others.jsonl
 
 SOURCE may also be a .mar or a .tar.gz; its contents are checked before anything is written. --verify starts the artefact
 here, sends each line of a file alone and all of them together, and packages nothing when the answers differ.
+--engine exports an encoder for OpenVINO or onnxruntime and measures it on the samples of --verify, which --calibrate must
+not hold; an image built with that library then serves it.
 What is written appears at the end, all of it or, after a failure or Ctrl-C, nothing.
 """
 
@@ -18,14 +21,10 @@ from __future__ import annotations
 import argparse
 import shutil
 import signal
-import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import checkout
@@ -33,37 +32,20 @@ import checkout
 if __name__ == "__main__":
     checkout.enter(("yaml", "tqdm", "model_archiver"))
 
-from typing import Self
-
 import yaml
 from tqdm import tqdm
 
-HANDLER_ROOT = checkout.CHECKOUT / "handler"
-sys.path.insert(0, str(HANDLER_ROOT))
+sys.path.insert(0, str(checkout.CHECKOUT / "handler"))
 
-from batch_handler.artefact import (  # noqa: E402
-    CODE,
-    PACKAGED_HANDLER,
-    PROGRAM,
-    Artefact,
-    ArtefactError,
-    Kind,
-    detect,
-)
-from verification import OK, VerificationError, table, verify  # noqa: E402 (path set above)
+from batch_handler.artefact import CODE, PROGRAM, Artefact, ArtefactError, detect
+from batch_handler.settings import SettingError
+from packages import CONFIG, FILES, HIDDEN, WRITERS, PackagingError, archive, contents, root, size_of, write
+from verification import OK, VerificationError, aligned, read_samples, table, verify
 
-NAME = "model"
-VERSION = "1.0"
-CONFIG = "model-config.yaml"
-REQUIREMENTS = "requirements.txt"
-CHUNK = 1 << 20
-HIDDEN = {"__pycache__", ".git", ".gitattributes", ".cache"}
 STOPPED = 128 + signal.SIGINT
-COMPRESSION = 1  # weights hardly shrink: the fastest level costs a tenth of the default's time
-
-
-class PackagingError(Exception):
-    """One sentence: what could not be packaged, and what to do."""
+ENGINES = ("openvino", "onnx")
+PRECISIONS = ("fp32", "bf16", "int8-weights", "int8")
+LOWEST_AGREEMENT = 0.995
 
 
 def main() -> int:
@@ -73,12 +55,14 @@ def main() -> int:
     try:
         check_places(options)
         with tempfile.TemporaryDirectory(prefix="package-") as scratch:
-            artefact = detect(assembled(options, Path(scratch)))
+            artefact = detect(assembled(options, Path(scratch)), options.task)
+            if options.engine:
+                add_engine(artefact, options)
             if options.verify:
                 verified(artefact, options, Path(scratch))
             for form, target in write(artefact, options.output, options.formats):
                 print(f"{form:<9}  {size_of(target) / 1e6:8.1f} MB  {target}")
-    except (PackagingError, ArtefactError, VerificationError) as error:
+    except (PackagingError, ArtefactError, SettingError, VerificationError) as error:
         print(f"package_model: {error}", file=sys.stderr)
         return 1
     except OSError as error:
@@ -112,13 +96,25 @@ def parse_arguments() -> argparse.Namespace:
         "--verify", type=Path, metavar="JSONL", help="request bodies, one a line: answers must not depend on the batch"
     )
     parser.add_argument("--content-type", default="application/json", metavar="TYPE", help="of the bodies (default: %(default)s)")
+    parser.add_argument("--engine", choices=ENGINES, help="export the encoder for a library that the image must hold")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="fp32", help="of that engine; all but fp32 change answers (default: fp32)"
+    )
+    parser.add_argument("--calibrate", type=Path, metavar="JSONL", help="request bodies that int8 takes its scales from")
+    parser.add_argument(
+        "--agreement",
+        type=float,
+        default=LOWEST_AGREEMENT,
+        metavar="COSINE",
+        help="mean cosine to full precision below which nothing is packaged (default: %(default)s)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace what is there already")
     return parser.parse_args()
 
 
 def check_places(options: argparse.Namespace) -> None:
     """Nothing that is read may lie where something is written, and only ``--overwrite`` replaces. Raises PackagingError."""
-    given = [options.source, options.script, options.handler, options.config, options.verify]
+    given = [options.source, options.script, options.handler, options.config, options.verify, options.calibrate]
     for target in (options.output / FILES[form] for form in options.formats):
         there = target.resolve()
         for source in filter(None, given):
@@ -157,10 +153,12 @@ def assembled(options: argparse.Namespace, scratch: Path) -> Path:
     else:
         directory = scratch / "empty"
         directory.mkdir()
-    if not (options.task or options.script or options.handler or options.config):
+    if not (options.task or options.script or options.handler or options.config or options.engine):
         return directory
     if any(directory.glob("*.mar")):
-        raise PackagingError("an archive is packaged as it is: --task, --script, --handler and --config need a directory")
+        raise PackagingError(
+            "an archive is packaged as it is: --task, --script, --handler, --config and --engine need a directory"
+        )
     staged = scratch / "assembled"
     shutil.copytree(directory, staged, ignore=shutil.ignore_patterns(*HIDDEN), copy_function=linked_or_copied)
     if options.script:
@@ -226,6 +224,29 @@ def verified(artefact: Artefact, options: argparse.Namespace, scratch: Path) -> 
         )
 
 
+def add_engine(artefact: Artefact, options: argparse.Namespace) -> None:
+    """Export ``engine/`` and print what it does to speed and answers; raises PackagingError when that is too much."""
+    try:
+        import exporting
+    except ImportError as error:
+        raise PackagingError(f"Python has no {error.name} here: run make tools first") from None
+    wish = exporting.Wish(options.engine, options.precision, options.calibrate, options.verify, options.content_type)
+    try:
+        exporting.check(wish)
+        calibrate, held_out = (read_samples(path) if path else [] for path in (options.calibrate, options.verify))
+        agreement = exporting.export(artefact, wish, calibrate, held_out)
+    except exporting.ExportError as error:
+        raise PackagingError(str(error)) from None
+    if agreement is None:
+        return
+    print(aligned(exporting.compared(agreement, f"{options.engine} {options.precision}")))
+    if agreement.cosine < options.agreement:
+        raise PackagingError(
+            f"the answers agree to {agreement.cosine:.5f} where {options.agreement} is asked for: calibrate with more of what "
+            "will come, take a higher --precision, or lower --agreement; nothing is packaged"
+        )
+
+
 def unfolded(source: Path, scratch: Path) -> Path:
     """The source as a directory: as it is, or safely extracted to `scratch`."""
     if source.is_dir():
@@ -256,170 +277,6 @@ def extract(source: Path, target: Path) -> None:
                 archive.extract(member, target)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise PackagingError(f"{source} cannot be unpacked ({error}): it is damaged or incomplete") from None
-
-
-def write(artefact: Artefact, output: Path, chosen: Sequence[str]) -> list[tuple[str, Path]]:
-    """Write the chosen formats beside their places, then put all of them there; each with where it lies now.
-
-    Whatever stops this before the end leaves everything as it was.
-    """
-    created = not output.exists()
-    output.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory(prefix=".package-", dir=output) as beside:
-            new = Path(beside)
-            for form in chosen:
-                WRITERS[form](artefact, new / FILES[form])
-            return [(form, replaced(new / FILES[form], output / FILES[form])) for form in chosen]
-    except BaseException:
-        if created and not any(output.iterdir()):
-            output.rmdir()
-        raise
-
-
-def replaced(new: Path, target: Path) -> Path:
-    """The target, now `new`. A directory cannot be renamed over another: the old one steps aside, and back on failure."""
-    if not (new.is_dir() or target.is_dir()) or not (target.exists() or target.is_symlink()):
-        return new.replace(target)
-    old = new.with_name(f"{new.name}.old")
-    target.rename(old)
-    try:
-        return new.rename(target)
-    except BaseException:
-        old.rename(target)
-        raise
-
-
-def write_directory(artefact: Artefact, target: Path) -> None:
-    """The files as SageMaker would lay them out in /opt/ml/model."""
-    files = contents(artefact)
-    with bar("directory", sum(path.stat().st_size for path in files)) as progress:
-        for path in files:
-            copy = target / path.relative_to(root(artefact))
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
-            progress(path.stat().st_size)
-
-
-def write_tar(artefact: Artefact, target: Path) -> None:
-    """For ModelDataUrl: the directory's files at the top."""
-    files = contents(artefact)
-    with (
-        bar("tar", sum(path.stat().st_size for path in files)) as progress,
-        tarfile.open(target, "w:gz", compresslevel=COMPRESSION) as archive,
-    ):
-        for path in files:
-            entry = archive.gettarinfo(path.resolve(), str(path.relative_to(root(artefact))))
-            entry.uid = entry.gid = 0
-            entry.uname = entry.gname = "root"
-            with Counted(path, progress) as file:
-                archive.addfile(entry, file)
-
-
-def write_mar(artefact: Artefact, target: Path) -> None:
-    """By torch-model-archiver, with our handler inside."""
-    if artefact.kind is Kind.ARCHIVE:
-        shutil.copyfile(artefact.path, target)
-        return
-    staging = target.with_name("extra")
-    staging.mkdir()
-    for entry in sorted(artefact.path.iterdir()):
-        if entry.name not in HIDDEN:
-            (staging / entry.name).symlink_to(entry.resolve())
-    ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(HANDLER_ROOT / "batch_handler", staging / "batch_handler", ignore=ignore)
-    with watched("mar", target, sum(path.stat().st_size for path in contents(artefact))):
-        archive(staging, target.parent)
-
-
-def archive(staging: Path, export: Path, handler: Path = HANDLER_ROOT / PACKAGED_HANDLER) -> None:
-    """Run torch-model-archiver; raises PackagingError with its last words."""
-    command = [sys.executable, "-m", "model_archiver.model_packaging", "--model-name", NAME, "--version", VERSION]
-    command += ["--handler", str(handler), "--extra-files", str(staging)]
-    command += ["--export-path", str(export)]
-    if (staging / CONFIG).is_file():
-        command += ["--config-file", str(staging / CONFIG)]
-    if handler.name != PACKAGED_HANDLER and (staging / REQUIREMENTS).is_file():
-        command += ["--requirements-file", str(staging / REQUIREMENTS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode or not (export / f"{NAME}.mar").is_file():
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise PackagingError(f"torch-model-archiver failed: {last}")
-
-
-Writer = Callable[[Artefact, Path], None]
-WRITERS: dict[str, Writer] = {"directory": write_directory, "mar": write_mar, "tar": write_tar}
-FILES = {"directory": NAME, "mar": f"{NAME}.mar", "tar": f"{NAME}.tar.gz"}
-
-
-def root(artefact: Artefact) -> Path:
-    """The directory that the artefact's file names are relative to."""
-    return artefact.path.parent if artefact.kind is Kind.ARCHIVE else artefact.path
-
-
-def contents(artefact: Artefact) -> list[Path]:
-    """Every file that belongs to the artefact."""
-    if artefact.kind is Kind.ARCHIVE:
-        return [artefact.path]
-    return [
-        path
-        for path in sorted(artefact.path.rglob("*"))
-        if path.is_file() and not HIDDEN.intersection(path.relative_to(artefact.path).parts)
-    ]
-
-
-def size_of(path: Path) -> int:
-    """Bytes in a file, or in all files of a directory."""
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else path.stat().st_size
-
-
-class Counted:
-    """A file that reports how much of it was read."""
-
-    def __init__(self, path: Path, progress: Callable[[int], object]) -> None:
-        self._file = path.open("rb")
-        self._progress = progress
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes."""
-        piece = self._file.read(size)
-        self._progress(len(piece))
-        return piece
-
-
-@contextmanager
-def bar(label: str, total: int) -> Iterator[Callable[[int], object]]:
-    """A progress bar over bytes, gone when it is done; silent where nobody looks."""
-    with tqdm(total=total, desc=label, unit="B", unit_scale=True, leave=False, disable=not sys.stderr.isatty()) as shown:
-        yield shown.update
-
-
-@contextmanager
-def watched(label: str, growing: Path, total: int) -> Iterator[None]:
-    """A bar that follows a file which another program writes."""
-    stop = threading.Event()
-    with bar(label, total) as progress:
-
-        def follow() -> None:
-            seen = 0
-            while not stop.wait(0.2):
-                size = growing.stat().st_size if growing.exists() else 0
-                progress(size - seen)
-                seen = size
-
-        thread = threading.Thread(target=follow, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ ENTRYPOINT = Path(__file__).resolve().parents[1] / "build" / "home" / "bin" / "e
 START_LIMIT_S = 300.0
 CALL_LIMIT_S = 120.0
 BATCH = 32
-DELAY_MS = 200
+DELAY_MS = 50
 ABSOLUTE = 1e-5
 RELATIVE = 1e-4
 OK = 200
@@ -84,6 +84,11 @@ def table(rows: Sequence[Row]) -> str:
         times = (f"{row.alone.milliseconds:.0f}", f"{row.batched.milliseconds:.0f}")
         verdict = "same" if row.same else "DIFFERENT" if row.difference is None or row.alone.status == OK else "FAILED"
         cells.append((str(row.line), str(row.alone.status), str(row.batched.status), *times, largest, verdict))
+    return aligned(cells)
+
+
+def aligned(cells: Sequence[Sequence[str]]) -> str:
+    """Lines of cells as columns, each as wide as its widest cell."""
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells)
 

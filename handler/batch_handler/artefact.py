@@ -166,7 +166,14 @@ def _check_exported(path: Path) -> None:
 
 
 def _check_sentence_transformers(directory: Path) -> None:
-    """The encoder is the first module, at the top or in a folder such as 0_Transformer (as older versions saved it)."""
+    check_hugging_face(encoder_directory(directory))
+
+
+def encoder_directory(directory: Path) -> Path:
+    """Where the encoder's own files lie: at the top, or in the folder of the first module (older sentence-transformers'
+    ``0_Transformer``). Raises ArtefactError where that is nowhere."""
+    if not (directory / MODULES).is_file():
+        return directory
     try:
         first = json.loads((directory / MODULES).read_text("utf-8"))[0]["path"]
     except (OSError, ValueError, LookupError, TypeError):
@@ -174,7 +181,7 @@ def _check_sentence_transformers(directory: Path) -> None:
     encoder = directory / str(first)
     if not (encoder / "config.json").is_file():
         raise ArtefactError(f"{directory / MODULES} names {str(first)!r}, which has no config.json:\n{tree(directory)}")
-    check_hugging_face(encoder)
+    return encoder
 
 
 TABLE: tuple[Rule, ...] = (

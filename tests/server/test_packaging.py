@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from models import encoders, scripts
-from models.language import BAD, GOOD
+from models.language import BAD, GOOD, opinions
 from running import ROOT, RunningServer
 
 STEADY = """
@@ -125,6 +125,55 @@ def test_what_cannot_be_packaged_is_one_sentence(tmp_path: Path, arguments: list
     (tmp_path / "broken.yaml").write_text("a: [", "utf-8")
     (tmp_path / "empty.jsonl").write_text("\n", "utf-8")
     done = package(tmp_path, *(argument.format(tmp=tmp_path) for argument in arguments))
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def bodies(path: Path, count: int, seed: int) -> Path:
+    path.write_text("".join(json.dumps({"inputs": text}) + "\n" for text in opinions(count, seed=seed)[0]), "utf-8")
+    return path
+
+
+@pytest.mark.timeout(900)  # exports, starts three servers
+def test_an_engine_is_exported_measured_and_served_from_the_package(tmp_path: Path) -> None:
+    model = encoders.save_trained(tmp_path / "trained")
+    given = ("--calibrate", bodies(tmp_path / "seen.jsonl", 40, 1), "--verify", bodies(tmp_path / "others.jsonl", 24, 2))
+    done = package(tmp_path, model, "--engine", "openvino", "--precision", "int8", *given, "--formats", "directory")
+    assert done.returncode == 0, done.stderr
+    headings, packed, exported = done.stdout.splitlines()[:3]
+    assert headings.split() == ["engine", "records/s", "on", "one", "core", "×", "cosine", "worst", "top-1", "label", "flips"]
+    assert (packed.split()[:2], exported.split()[:2]) == (["packed", "fp32"], ["openvino", "int8"])
+    assert len({len(line) for line in (headings, packed, exported)}) == 1
+    assert not (model / "engine").exists()
+    with RunningServer(tmp_path / "out" / "model") as server:
+        assert "engine=openvino-int8" in server.output
+        assert server.invoke({"inputs": GOOD[0]}).json()["label"] == "good"
+    with RunningServer(tmp_path / "out" / "model", {"BYOC_ENGINE": "packed"}) as server:
+        assert "engine=packed" in server.output
+
+
+@pytest.mark.timeout(900)
+def test_too_little_agreement_packages_nothing(tmp_path: Path) -> None:
+    model = encoders.save_trained(tmp_path / "trained")
+    given = ("--calibrate", bodies(tmp_path / "seen.jsonl", 40, 1), "--verify", bodies(tmp_path / "others.jsonl", 8, 2))
+    done = package(tmp_path, model, "--engine", "openvino", "--precision", "int8", *given, "--agreement", "1.0")
+    assert done.returncode == 1
+    assert "where 1.0 is asked for" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--engine", "onnx", "--precision", "int8"], "answers would depend on their neighbours"),
+        (["--engine", "openvino", "--precision", "int8"], "--precision int8 needs --calibrate"),
+        (["--engine", "openvino", "--task", "text-generation"], "--engine is for encoders"),
+    ],
+)
+def test_an_engine_that_cannot_be_made_is_one_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:
+    done = package(tmp_path, encoders.save_trained(tmp_path / "trained"), *arguments)
     assert done.returncode == 1
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -13,8 +13,10 @@ import torch
 import transformers
 
 from batch_handler.engines import Engine, Tokens, choose
+from batch_handler.engines.attention import attend
 from batch_handler.engines.eager import Eager
 from batch_handler.engines.packed import Packed
+from batch_handler.settings import SettingError
 from models import encoders, heads
 
 TOLERANCE = 1e-5
@@ -102,7 +104,7 @@ def test_heads_that_judge_tokens_give_what_the_model_alone_gives(architecture: s
         rows.append(output.logits[0] if several is None else torch.stack(several, -1)[0])
     alone = torch.cat(rows)
     chosen = choose(plain, "auto", head=True, per_token=True)
-    assert chosen.padded == (architecture == "modernbert")
+    assert not chosen.padded
     for engine in (chosen, Eager(plain)):
         with torch.inference_mode():
             assert far(engine.token_logits(batch), alone) < TOLERANCE
@@ -118,21 +120,44 @@ def test_these_architectures_run_without_padding(model: Callable[..., Any], arch
         assert choose(model(architecture, head), "eager", head).name == "eager"
 
 
-@pytest.mark.parametrize("architecture", ["modernbert", "gpt2"])
-def test_an_architecture_that_does_not_fit_is_served_by_eager(model: Callable[..., Any], architecture: str) -> None:
+def test_an_architecture_that_does_not_fit_is_served_by_eager(model: Callable[..., Any]) -> None:
     for head in (False, True):
-        plain = model(architecture, head)
+        plain = model("gpt2", head)
         engine = choose(plain, "auto", head)
         assert (engine.name, engine.padded) == ("eager", True)
-        with pytest.raises(ValueError, match="BYOC_ENGINE=packed does not fit"):
+        with pytest.raises(SettingError, match="BYOC_ENGINE=packed does not fit"):
             choose(plain, "packed", head)
 
 
-def test_records_longer_than_a_sliding_window_are_right_too(model: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("lengths", [[encoders.LONGEST, 3, 40], [encoders.LONGEST, encoders.LONGEST], [37, 38, 36, 1]])
+def test_records_longer_than_a_sliding_window_are_right_too(model: Callable[..., Any], lengths: list[int]) -> None:
     plain = model("modernbert", False)
-    batch = records([encoders.LONGEST, 3, 40])
+    batch = records(lengths)
     alone = torch.cat([reference(plain, False, record) for record in batch])
-    assert far(outputs(choose(plain, "auto", False), False, batch), alone) < TOLERANCE
+    assert far(outputs(Packed(plain), False, batch), alone) < TOLERANCE
+
+
+@pytest.mark.parametrize("length", [1, 7, 64, 129, 300])
+@pytest.mark.parametrize("window", [1, 5, 65, 200, 400])
+def test_attention_within_a_window_is_attention_under_its_mask(length: int, window: int) -> None:
+    torch.manual_seed(length)
+    query, key, value = (torch.randn(2, 2 * length, 8) for _ in range(3))
+    places = torch.arange(length)
+    near = (places[:, None] - places[None, :]).abs() < window
+    expected = [
+        torch.nn.functional.scaled_dot_product_attention(*(t[:, part] for t in (query, key, value)), attn_mask=near)
+        for part in (slice(0, length), slice(length, 2 * length))
+    ]
+    found = attend(query, key, value, [(2, length)], window=window)
+    assert far(found, torch.cat(expected, 1).transpose(0, 1).reshape(2 * length, -1)) < TOLERANCE
+
+
+def test_a_head_that_takes_the_mean_of_all_tokens_is_shown_all(model: Callable[..., Any]) -> None:
+    plain = encoders.model("modernbert", True, classifier_pooling="mean")
+    engine = choose(plain, "packed", head=True)
+    batch = records([9, 1, encoders.LONGEST, 9, 40])
+    alone = torch.cat([reference(plain, True, record) for record in batch])
+    assert far(outputs(engine, True, batch), alone) < TOLERANCE
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 31, 64, 257])
