@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from benchmarks import texts
 from benchmarks.systems import System
 
 TOLERANCE = 1e-4
+AGREEMENT = 0.995
+"""The mean cosine, or share of same labels, that answers of a rounded engine must reach."""
 JSON, LINES = "application/json", "application/jsonlines"
 
 
@@ -54,6 +57,24 @@ def check(name: str, seen: Sequence[Any], wanted: Sequence[Any]) -> None:
     for index, (one, other) in enumerate(zip(seen, wanted, strict=True)):
         if not agree(one, other):
             raise WrongAnswerError(f"{name} answers record {index} with {str(one)[:60]} instead of {str(other)[:60]}")
+
+
+def close(name: str, seen: Sequence[Any], wanted: Sequence[Any]) -> float:
+    """How well the answers of a rounded engine agree: the mean cosine of vectors, or the share of labels that are the same.
+
+    Raises WrongAnswerError for answers of another kind.
+    """
+    if len(seen) != len(wanted):
+        raise WrongAnswerError(f"{name} gave {len(seen)} results for {len(wanted)} records")
+    return math.fsum(_likeness(name, *pair) for pair in zip(seen, wanted, strict=True)) / len(wanted)
+
+
+def _likeness(name: str, one: Any, other: Any) -> float:
+    if isinstance(one, dict) and isinstance(other, dict) and "label" in other:
+        return float(one.get("label") == other["label"])
+    if not (isinstance(one, list) and isinstance(other, list) and len(one) == len(other)):
+        raise WrongAnswerError(f"{name} answers with {str(one)[:60]} instead of {str(other)[:60]}")
+    return math.fsum(map(operator.mul, one, other)) / (math.hypot(*one) * math.hypot(*other))
 
 
 def agree(one: Any, other: Any) -> bool:

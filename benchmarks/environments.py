@@ -1,18 +1,21 @@
 """A virtual environment per peer from its own lock, under build/bench/venv. One that cannot be made is named, with the reason.
 
 python -m benchmarks.environments flask litserve      make these (all without names)
-python -m benchmarks.environments --lock flask        renew a lock from its requirements.in
+python -m benchmarks.environments --lock flask        renew a lock, hashes included, from its requirements.in
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.models import BENCH, ROOT
 
@@ -31,24 +34,27 @@ def make(name: str) -> Path:
     stamp, wanted = folder / "lock.sha256", hashlib.sha256(lock.read_bytes()).hexdigest()
     if not stamp.exists() or stamp.read_text() != wanted:
         # The lock is a complete list: no dependency is looked for.
-        _install(folder, ["--no-deps", "-r", str(lock)])
+        _install(folder, ["--no-deps", "--require-hashes", "-r", str(lock)])
         stamp.write_text(wanted)
     return folder / "bin" / "python"
 
 
 def lock(name: str) -> None:
-    """Resolve requirements.in afresh and write down every version."""
+    """Resolve requirements.in afresh and write down every version with the hash of the file that was installed."""
     folder, requirements = BENCH / "venv" / name, _requirements(name)
-    _install(folder, ["-r", str(requirements)])
-    _freeze(folder, requirements)
+    with tempfile.TemporaryDirectory(prefix="lock-") as scratch:
+        report = Path(scratch) / "report.json"
+        _install(folder, ["--report", str(report), "-r", str(requirements)])
+        requirements.with_suffix(".txt").write_text(locked(json.loads(report.read_text("utf-8"))), "utf-8")
 
 
-def _freeze(folder: Path, requirements: Path) -> None:
-    command = [str(folder / "bin" / "pip"), "--disable-pip-version-check", "freeze", "--all", "--exclude", "pip"]
-    frozen = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    lines = sorted((line for line in frozen.splitlines() if line and " @ " not in line), key=str.lower)
-    torch = "torch==2.13.0+cpu\n" if "torch @ " in frozen else ""
-    requirements.with_suffix(".txt").write_text(torch + "\n".join(lines) + "\n", "utf-8")
+def locked(report: Mapping[str, Any]) -> str:
+    """pip's installation report as requirements with hashes, by name. Raises KeyError for what came from no file."""
+    lines = []
+    for item in report["install"]:
+        digest = item["download_info"]["archive_info"]["hashes"]["sha256"]
+        lines.append(f"{item['metadata']['name']}=={item['metadata']['version']} \\\n    --hash=sha256:{digest}\n")
+    return "".join(sorted(lines, key=str.lower))
 
 
 def _requirements(name: str) -> Path:

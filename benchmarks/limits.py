@@ -13,17 +13,21 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks import artefacts
 from benchmarks.load import percentile
 from benchmarks.models import BENCH, MODELS, ROOT, prepare
+from benchmarks.systems import PRECISIONS, SYSTEMS
 
 CHUNK = 256
-KINDS = ("padded", "sorted", "budget", "packed", "one", "one-threaded")
-ONE_THREAD = ("packed", "one")
-"""Kinds with single-threaded kernels: the lanes use the cores, or one text has one core as in a lane."""
+KINDS = ("padded", "sorted", "budget", "packed", *(f"openvino {precision}" for precision in PRECISIONS), "one", "one-threaded")
+SEVERAL_THREADS = ("padded", "sorted", "budget", "one-threaded")
+"""The other kinds have single-threaded kernels: the lanes use the cores, or one text has one core as in a lane."""
 TOKEN_BUDGET = 1_024
 
 
@@ -31,9 +35,9 @@ def measure(model: str, kind: str, seconds: float) -> dict[str, Any]:
     """Run one kind in a fresh process: ``records_per_s``, and ``p50_ms`` and ``p99_ms`` for one text at a time."""
     foreign = ("BYOC_", "SAGEMAKER_", "BENCH_", "OMP_", "MKL_", "OPENBLAS_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    if kind in ONE_THREAD:
+    if kind not in SEVERAL_THREADS:
         environment["OMP_NUM_THREADS"] = "1"
-    environment |= {"PYTHONPATH": f"{ROOT}:{ROOT / 'handler'}", "BENCH_MODEL": str(prepare(MODELS[model]))}
+    environment |= {"PYTHONPATH": f"{ROOT}:{ROOT / 'handler'}", "BENCH_MODEL": str(_artefact(model, kind))}
     environment |= {"BENCH_TASK": MODELS[model].task, "BENCH_BATCH": "32" if kind in ("padded", "sorted") else "1"}
     command = [sys.executable, "-m", "benchmarks.limits", "--model", model, "--kind", kind, "--seconds", str(seconds)]
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, check=False, timeout=900)
@@ -41,6 +45,12 @@ def measure(model: str, kind: str, seconds: float) -> dict[str, Any]:
         raise RuntimeError(f"the limit {kind} failed: {printed.stderr[-800:]}")
     result: dict[str, Any] = json.loads(printed.stdout.splitlines()[-1])
     return result
+
+
+def _artefact(model: str, kind: str) -> Path:
+    """The plain model, or the export that a kind is named after."""
+    exported = next((system for system in SYSTEMS.values() if system.limit == kind and system.precision), None)
+    return artefacts.directory(exported, MODELS[model]) if exported else prepare(MODELS[model])
 
 
 def reference(model: str) -> list[Any]:
@@ -98,7 +108,10 @@ def _budget(records: Sequence[str], seconds: float) -> dict[str, Any]:
 
 
 def _packed(records: Sequence[str], seconds: float) -> dict[str, Any]:
-    """The product's own engine, lanes and micro-batches over texts that are tokenised already: only forward passes."""
+    """The product's own engine, lanes and micro-batches over texts that are tokenised already: only forward passes.
+
+    Chunks are handed in one ahead, as the product's scheduler takes in work: no lane waits for the end of a chunk.
+    """
     from batch_handler import resources
     from batch_handler.microbatch import Lanes, Report, plan
     from batch_handler.request import Record
@@ -108,11 +121,14 @@ def _packed(records: Sequence[str], seconds: float) -> dict[str, Any]:
     lanes = Lanes(resources.available().whole_cpus)
 
     def run(texts: Sequence[str]) -> None:
-        chunk = [encoded[text] for text in texts]
-        planned = plan([one.length for one in chunk], TOKEN_BUDGET, lanes.count, task.padded)
-        lanes.run(planned, lambda indices: task.run([chunk[index] for index in indices]), len(chunk), Report())
+        chunk = [one for text in texts for one in encoded[text].passes]
+        planned = plan([one.length for one in chunk], TOKEN_BUDGET, lanes.count, task.padded, [one.group for one in chunk])
+        outputs = lanes.run(planned, lambda indices: task.run([chunk[index] for index in indices]), len(chunk), Report())
+        faults = [output for output in outputs if isinstance(output, Exception)]
+        if faults:
+            raise RuntimeError(f"the forward pass failed: {faults[0]}")
 
-    return _rate(run, records, seconds)
+    return _rate(run, records, seconds, ahead=2 if lanes.count > 1 else 1)
 
 
 def _one(records: Sequence[str], seconds: float) -> dict[str, Any]:
@@ -147,23 +163,31 @@ RUNS: Mapping[str, Run] = {
     "sorted": _sorted,
     "budget": _budget,
     "packed": _packed,
+    **{f"openvino {precision}": _packed for precision in PRECISIONS},
     "one": _one,
     "one-threaded": _one,
 }
 
 
-def _rate(run: Callable[[Sequence[str]], Any], records: Sequence[str], seconds: float) -> dict[str, Any]:
-    """Records per second over whole chunks, after a warm-up with the first texts."""
+def _rate(run: Callable[[Sequence[str]], Any], records: Sequence[str], seconds: float, ahead: int = 1) -> dict[str, Any]:
+    """Records per second over whole chunks, after a warm-up with the first texts; `ahead` chunks are under way at once."""
     run(records[:16])
-    started = time.perf_counter()
-    done = 0
-    while True:
-        start = done % len(records)
-        run(records[start : start + CHUNK])
-        done += len(records[start : start + CHUNK])
-        elapsed = time.perf_counter() - started
-        if elapsed >= seconds:
-            return {"records_per_s": done / elapsed}
+    parts = [records[start : start + CHUNK] for start in range(0, len(records), CHUNK)]
+    with ThreadPoolExecutor(ahead) as callers:
+        started = time.perf_counter()
+        under_way: deque[tuple[Future[Any], int]] = deque()
+        done, number = 0, 0
+        while True:
+            while len(under_way) < ahead:
+                part = parts[number % len(parts)]
+                under_way.append((callers.submit(run, part), len(part)))
+                number += 1
+            future, size = under_way.popleft()
+            future.result()
+            done += size
+            elapsed = time.perf_counter() - started
+            if elapsed >= seconds:
+                return {"records_per_s": done / elapsed}
 
 
 def _endless(records: Sequence[str]) -> Iterator[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from benchmarks.systems import PRODUCT, QUICK, SYSTEMS
+from benchmarks.systems import FLASK, INT8, ONE_CORE, PRODUCT, QUICK, STANDARD, STOCK, SYSTEMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``seconds`` per point; a W2 point that would take a system longer than ``longest_s`` is left out and shown as such."""
+    """``seconds`` per point; a W2 point that would take a system longer than ``longest_s`` is left out and shown as such.
+
+    ``special`` has the points of systems that are not asked all of them, or more. ``limits`` are measured once per round,
+    beside those that products are a share of, which are measured at its start and its end. ``workloads`` need no model.
+    """
 
     systems: Sequence[str]
     points: Sequence[Point]
@@ -36,6 +40,17 @@ class Plan:
     rounds: int
     seconds: float
     longest_s: float
+    special: Mapping[str, Sequence[Point]] = field(default_factory=dict)
+    workloads: Sequence[str] = ()
+
+    def points_of(self, system: str) -> Sequence[Point]:
+        """The loads of one system."""
+        return self.special.get(system, self.points)
+
+    @property
+    def own_limits(self) -> list[str]:
+        """The offline limits of the plan's products."""
+        return list(dict.fromkeys(limit for name in self.systems if (limit := SYSTEMS[name].limit)))
 
 
 def points(singles: Sequence[int], sizes: Sequence[int], many: Sequence[int]) -> list[Point]:
@@ -43,13 +58,33 @@ def points(singles: Sequence[int], sizes: Sequence[int], many: Sequence[int]) ->
     return [Point(1, clients) for clients in singles] + [Point(size, clients) for size in sizes for clients in many]
 
 
+CORES_POINTS = [Point(1, 32), Point(256, 1)]
+"""Where the cost per record on one core is compared with that on all."""
+BARE = ("one", "one-threaded")
 FULL = Plan(
     systems=tuple(SYSTEMS),
     points=points((1, 8, 32, 128, 512), (16, 256, 5_000), (1, 2, 4, 16)),
-    limits=("padded", "sorted", "budget", "one", "one-threaded"),
+    limits=("padded", "sorted", "budget", *BARE),
     rounds=3,
     seconds=8.0,
     longest_s=75.0,
+    special={ONE_CORE: CORES_POINTS},
+    workloads=("trivial", "large"),
+)
+COMMON: Sequence[Point] = points((1, 8, 32, 128, 512), (256,), (1, 4))
+STANDARD_PLAN = Plan(
+    systems=STANDARD,
+    points=COMMON,
+    limits=BARE,
+    rounds=2,
+    seconds=4.0,
+    longest_s=30.0,
+    special={
+        ONE_CORE: CORES_POINTS,
+        STOCK: points((1, 8, 32, 128), (256,), (1,)),
+        **{name: [*COMMON, Point(16, 1), Point(5_000, 1)] for name in (PRODUCT, INT8)},
+    },
+    workloads=("trivial", "large"),
 )
 QUICK_PLAN = Plan(
     systems=QUICK,
@@ -59,5 +94,15 @@ QUICK_PLAN = Plan(
     seconds=3.0,
     longest_s=30.0,
 )
-OTHER_MODELS = (PRODUCT, "gunicorn+flask, 2 × 1 thread", "TorchServe, loop, 2 × 1 thread")
-"""The product and the two peers that lead on a model whose forward pass is long."""
+OTHER_MODELS = (PRODUCT, INT8, FLASK, "TorchServe, loop, 2 × 1 thread")
+"""The product, and the two peers that lead on a model whose forward pass is long."""
+
+
+def for_model(plan: Plan, model: str) -> Plan:
+    """The same plan for another model: fewer systems and points, nothing that needs no model."""
+    if model == "minilm":
+        return plan
+    fewer = replace(plan, systems=OTHER_MODELS, limits=("one",), special={}, workloads=())
+    if plan is STANDARD_PLAN:
+        return replace(fewer, points=points((1, 8, 32), (16,), (1, 4)), seconds=6.0, longest_s=40.0)
+    return replace(fewer, points=[point for point in plan.points if point.lines <= 256])

@@ -21,10 +21,10 @@ from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks import summary
-from benchmarks.systems import PRODUCT, SYSTEMS
+from benchmarks.systems import ONE_CORE, PRODUCT, SYSTEMS
 
-ACCENT, GREY, LIMIT = "#0072B2", "#6b6b6b", "#D55E00"
-"""Blue and vermilion of Okabe and Ito's palette, which all kinds of colour vision tell apart."""
+ACCENT, SECOND, GREY, LIMIT = "#0072B2", "#56B4E9", "#6b6b6b", "#D55E00"
+"""Blues and vermilion of Okabe and Ito's palette, which all kinds of colour vision tell apart."""
 PEERS = ("#CC79A7", "#B8860B", "#882255", "#777777", "#009E73", "#333333", "#8C564B")
 MARKERS = "os^Dv<>PX*hp"
 Label = tuple[float, float, str, str]
@@ -52,14 +52,14 @@ def _throughput(seen: Mapping[str, Any]) -> Any:
     """One panel per size of request."""
     sizes = sorted({lines for lines, _ in summary.points(seen)})
     figure, panels = _panels(seen, "Throughput against concurrent clients", "up is better", len(sizes))
-    limit = summary.limit(seen, "packed")
+    limits = {kind: value for kind in _limits(seen) if (value := summary.limit(seen, kind))}
     for panel, size in zip(panels, sizes, strict=True):
         clients = [clients for lines, clients in summary.points(seen) if lines == size]
         series = {name: _against_clients(seen, name, size, "records_per_s") for name in _shown(seen)}
         labels = [label for index, name in enumerate(series) if (label := _line(panel, series[name], name, index))]
-        if limit:
+        for kind, limit in limits.items():
             panel.axhline(limit.median, color=LIMIT, linestyle="--", linewidth=1.2)
-            labels.append((float(clients[-1]), limit.median, "offline limit", LIMIT))
+            labels.append((float(clients[-1]), limit.median, f"offline limit, {kind}", LIMIT))
         panel.set_title("one JSON text per request" if size == 1 else f"{size:,} lines per request", loc="left", fontsize=10)
         panel.set_xlabel("clients")
         panel.set_ylabel("records per second")
@@ -125,16 +125,21 @@ def _cost(seen: Mapping[str, Any]) -> Any:
 
 
 def _shown(seen: Mapping[str, Any]) -> list[str]:
-    """The product, and of each peer the setting that is fastest on average: the table has them all."""
+    """The products on all cores, and of each peer the setting that is fastest on average: the table has them all."""
 
     def pace(name: str) -> float:
         found = [summary.figure(seen, name, *load, "records_per_s") for load in summary.points(seen)]
         return sum(value.median for value in found if value)
 
-    best: dict[str | None, str] = {}
-    for name in sorted(summary.systems(seen), key=pace):
-        best[SYSTEMS[name].environment if name in SYSTEMS else name] = name
+    best: dict[str, str] = {}
+    for name in sorted(set(summary.systems(seen)) - {ONE_CORE}, key=pace):
+        best[SYSTEMS[name].environment or name if name in SYSTEMS else name] = name
     return [name for name in summary.systems(seen) if name in best.values()]
+
+
+def _limits(seen: Mapping[str, Any]) -> list[str]:
+    """The kinds of limit that the products shown are a share of."""
+    return [kind for name in _shown(seen) if name in SYSTEMS and (kind := SYSTEMS[name].limit)]
 
 
 def _panels(seen: Mapping[str, Any], title: str, direction: str, count: int) -> tuple[Any, list[Any]]:
@@ -179,8 +184,8 @@ def _line(panel: Any, series: Series, name: str, index: int) -> Label | None:
     xs, ys, lows, highs = series
     if not xs:
         return None
-    product = name == PRODUCT
-    colour, order = (ACCENT, 5) if product else (PEERS[index % len(PEERS)], 2)
+    product = name in SYSTEMS and SYSTEMS[name].product
+    colour, order = (ACCENT if name == PRODUCT else SECOND, 5) if product else (PEERS[index % len(PEERS)], 2)
     look = {"linewidth": 2.8 if product else 1.1, "marker": MARKERS[index % len(MARKERS)], "markersize": 5 if product else 4}
     panel.plot(xs, ys, color=colour, zorder=order, **look)
     panel.fill_between(xs, lows, highs, color=colour, alpha=0.15, linewidth=0, zorder=order - 1)
@@ -207,7 +212,7 @@ def _direct_labels(panel: Any, labels: Sequence[Label]) -> None:
             xycoords="data",
             textcoords="axes fraction",
             color=colour,
-            weight="bold" if colour in (ACCENT, LIMIT) else "normal",
+            weight="bold" if colour in (ACCENT, SECOND, LIMIT) else "normal",
             fontsize=8.5,
             va="center",
             annotation_clip=False,

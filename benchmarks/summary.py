@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.systems import PRODUCT
+from benchmarks.systems import PRODUCT, SYSTEMS
 
 Entry = Mapping[str, Any]
 
@@ -59,14 +59,22 @@ def limit(seen: Mapping[str, Any], kind: str, name: str = "records_per_s") -> Sp
     return Spread.of(entry.get(name) for entry in seen["limits"] if entry["kind"] == kind)
 
 
-def to_best_peer(seen: Mapping[str, Any], lines: int, clients: int) -> Spread | None:
-    """The product's throughput over that of the fastest peer of the same round at the same load."""
+def to_best_peer(
+    seen: Mapping[str, Any], lines: int, clients: int, product: str = PRODUCT, torch_only: bool = False
+) -> Spread | None:
+    """A product's throughput over that of the fastest peer (`torch_only`: on PyTorch) of the same round at the same load."""
 
     def best(number: int) -> float | None:
-        peers = [entry for entry in _entries(seen, lines, clients) if entry["round"] == number and entry["system"] != PRODUCT]
+        peers = [entry for entry in _entries(seen, lines, clients) if entry["round"] == number and peer(entry, torch_only)]
         return max((entry["records_per_s"] for entry in peers if entry.get("records_per_s")), default=None)
 
-    return _ratio(seen, lines, clients, best)
+    return _ratio(seen, lines, clients, product, best)
+
+
+def peer(entry: Entry, torch_only: bool = False) -> bool:
+    """Whether a measurement is that of somebody else's server."""
+    system = SYSTEMS.get(entry["system"])
+    return system is None or not (system.product or (torch_only and not system.torch))
 
 
 def best_peer(seen: Mapping[str, Any], lines: int, clients: int) -> str | None:
@@ -74,24 +82,44 @@ def best_peer(seen: Mapping[str, Any], lines: int, clients: int) -> str | None:
     medians = {
         name: spread.median
         for name in systems(seen)
-        if name != PRODUCT and (spread := figure(seen, name, lines, clients, "records_per_s"))
+        if peer({"system": name}) and (spread := figure(seen, name, lines, clients, "records_per_s"))
     }
     return max(medians, key=lambda name: medians[name]) if medians else None
 
 
-def to_limit(seen: Mapping[str, Any], lines: int, clients: int) -> Spread | None:
-    """The product's throughput over the packed limit of the same round (the mean of its start and its end)."""
+def to_limit(seen: Mapping[str, Any], lines: int, clients: int, product: str = PRODUCT) -> Spread | None:
+    """A product's throughput over its own offline limit in the same round (the mean of that at its start and its end)."""
+    kind = SYSTEMS[product].limit
 
     def within(number: int) -> float | None:
-        own = [entry["records_per_s"] for entry in seen["limits"] if entry["kind"] == "packed" and entry["round"] == number]
+        own = [entry["records_per_s"] for entry in seen["limits"] if entry["kind"] == kind and entry["round"] == number]
         return statistics.mean(own) if own else None
 
-    return _ratio(seen, lines, clients, within)
+    return _ratio(seen, lines, clients, product, within)
 
 
-def _ratio(seen: Mapping[str, Any], lines: int, clients: int, base: Callable[[int], float | None]) -> Spread | None:
-    products = [entry for entry in _entries(seen, lines, clients) if entry["system"] == PRODUCT and "records_per_s" in entry]
-    pairs = [(entry["records_per_s"], base(entry["round"])) for entry in products]
+def by_round(entries: Iterable[Entry], name: str) -> dict[int, float]:
+    """Round → one figure, where it is known."""
+    return {entry["round"]: entry[name] for entry in entries if entry.get(name) is not None}
+
+
+def of_system(seen: Mapping[str, Any], kind: str, system: str) -> list[Entry]:
+    """The entries of one system among ``points``, ``starts`` or a workload's."""
+    return [entry for entry in seen.get(kind, ()) if entry["system"] == system]
+
+
+def at(seen: Mapping[str, Any], system: str, lines: int, clients: int, name: str) -> dict[int, float]:
+    """Round → one figure of one system at one load."""
+    return by_round([entry for entry in _entries(seen, lines, clients) if entry["system"] == system], name)
+
+
+def paired(ones: Mapping[int, float], others: Mapping[int, float], how: Callable[[float, float], float]) -> Spread | None:
+    """A figure made of two of the same round."""
+    return Spread.of(how(one, others[number]) for number, one in ones.items() if number in others)
+
+
+def _ratio(seen: Mapping[str, Any], lines: int, clients: int, product: str, base: Callable[[int], float | None]) -> Spread | None:
+    pairs = [(own, base(number)) for number, own in at(seen, product, lines, clients, "records_per_s").items()]
     return Spread.of(own / other for own, other in pairs if other)
 
 

@@ -1,19 +1,25 @@
-"""The benchmarks' arithmetic: texts and payloads, medians and ratios, tables."""
+"""The benchmarks' arithmetic: texts and payloads, medians and ratios, goals, plans, tables and the page."""
 
 from __future__ import annotations
 
 import json
 import statistics
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import answers, report, summary, texts
+from benchmark_results import two_rounds
+from benchmarks import answers, artefacts, report, summary, texts
+from benchmarks.environments import PEERS, locked
+from benchmarks.limits import SEVERAL_THREADS
 from benchmarks.load import percentile
-from benchmarks.plan import FULL, QUICK_PLAN
+from benchmarks.models import MODELS
+from benchmarks.plan import FULL, QUICK_PLAN, STANDARD_PLAN
 from benchmarks.systems import PRODUCT, SYSTEMS
+from benchmarks.workloads.servers import LARGE, SCRIPT, TRIVIAL, artefact
 
-PEER = "gunicorn+flask, 2 × 1 thread"
+PLANS = {"full": FULL, "standard": STANDARD_PLAN, "quick": QUICK_PLAN}
 
 
 def pieces(words: Any) -> list[int]:
@@ -21,34 +27,9 @@ def pieces(words: Any) -> list[int]:
     return [-(-len(word) // 4) for word in words]
 
 
-def entry(number: int, system: str, pace: float, lines: int = 1, clients: int = 8) -> dict[str, Any]:
-    seen = {"records_per_s": pace, "p50_ms": 1_000 / pace, "p99_ms": 3_000 / pace, "failed": 0}
-    return {
-        "round": number,
-        "system": system,
-        "lines": lines,
-        "clients": clients,
-        **seen,
-        "cpu_s_per_1000": 5.0,
-        "peak_mb": 800.0,
-    }
-
-
 @pytest.fixture
 def seen() -> dict[str, Any]:
-    """Two rounds; in the second the machine has half its speed."""
-    return {
-        "model": {"name": "minilm", "title": "A model"},
-        "machine": {"cores": 2, "cpu": "a CPU"},
-        "plan": {"rounds": 2, "seconds": 2.0, "systems": [PRODUCT, PEER]},
-        "points": [entry(0, PRODUCT, 200.0), entry(0, PEER, 100.0), entry(1, PRODUCT, 110.0), entry(1, PEER, 50.0)],
-        "starts": [{"round": 0, "system": PRODUCT, "cold_start_s": 4.0, "rest_mb": 500.0, "after_mb": 510.0}],
-        "limits": [
-            {"round": number, "kind": "packed", "when": when, "records_per_s": pace}
-            for number, when, pace in ((0, "start", 220.0), (0, "end", 180.0), (1, "start", 110.0), (1, "end", 110.0))
-        ],
-        "absent": {"Ray Serve, batch 32": "could not be installed: no such version"},
-    }
+    return two_rounds()
 
 
 def test_lengths_are_lognormal_and_cut() -> None:
@@ -159,3 +140,49 @@ def test_table_columns_are_aligned() -> None:
 def test_the_quick_plan_is_a_part_of_the_full_one() -> None:
     assert set(QUICK_PLAN.systems) <= set(FULL.systems)
     assert set(QUICK_PLAN.points) <= set(FULL.points)
+
+
+def test_lanes_of_single_threads_are_measured_with_single_threads() -> None:
+    for name in ("packed", "openvino int8", "one"):
+        assert name not in SEVERAL_THREADS
+
+
+def test_rounded_answers_are_judged_by_their_direction_and_labels() -> None:
+    assert answers.close("it", [[2.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 3.0]]) == pytest.approx(1.0)
+    assert answers.close("it", [[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]) == pytest.approx(0.5)
+    labels = [{"label": "a", "score": 0.5}, {"label": "b", "score": 0.9}]
+    assert answers.close("it", labels, [{"label": "a", "score": 0.4}, {"label": "a", "score": 0.9}]) == 0.5
+    with pytest.raises(answers.WrongAnswerError, match="instead of"):
+        answers.close("it", [[1.0]], [[1.0, 2.0]])
+
+
+def test_an_export_has_a_directory_of_its_own() -> None:
+    model = MODELS["minilm"]
+    places = {artefacts.directory(system, model) for system in SYSTEMS.values() if system.product}
+    assert len(places) == 1 + sum(system.precision is not None for system in SYSTEMS.values())
+
+
+def test_every_peer_has_a_lock_with_hashes() -> None:
+    named = {system.environment for system in (*SYSTEMS.values(), *TRIVIAL.values(), *LARGE.values()) if system.environment}
+    for name in named:
+        lines = (PEERS / name / "requirements.txt").read_text("utf-8").splitlines()
+        pinned = [line for line in lines if "==" in line]
+        assert pinned
+        assert len(pinned) == sum("--hash=sha256:" in line for line in lines)
+
+
+def test_a_lock_is_sorted_by_name() -> None:
+    files = [("b", "2", "22"), ("A", "1", "11")]
+    report = {
+        "install": [
+            {"metadata": {"name": name, "version": version}, "download_info": {"archive_info": {"hashes": {"sha256": digest}}}}
+            for name, version, digest in files
+        ]
+    }
+    assert locked(report) == "A==1 \\\n    --hash=sha256:11\nb==2 \\\n    --hash=sha256:22\n"
+
+
+def test_archive_and_script_hold_the_handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.workloads.servers.BENCH", tmp_path)
+    assert [path.name for path in artefact(TRIVIAL[PRODUCT], "nothing.py").iterdir()] == ["model.mar"]
+    assert (artefact(LARGE[SCRIPT], "large.py") / "code" / "inference.py").is_file()

@@ -1,4 +1,7 @@
-"""Packs the handler and starts TorchServe in the foreground, stock but for what BENCH_WORKERS and BENCH_BATCH say."""
+"""Packs the handler and starts TorchServe in the foreground, stock but for what BENCH_WORKERS and BENCH_BATCH say.
+
+BENCH_HANDLER names another handler, and BENCH_QUIET leaves errors only in its logs.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,13 @@ import os
 import sys
 from pathlib import Path
 
-HANDLER = Path(__file__).with_name("handler.py")
+HANDLER = Path(os.environ.get("BENCH_HANDLER") or Path(__file__).with_name("handler.py"))
+QUIET = """\
+<Configuration>
+  <Appenders><Console name="console"/></Appenders>
+  <Loggers><Root level="error"><AppenderRef ref="console"/></Root></Loggers>
+</Configuration>
+"""
 PORT = int(os.environ["BENCH_PORT"])
 
 
@@ -35,6 +44,9 @@ def main() -> None:
     limits = ["max_request_size=104857600\n", "max_response_size=104857600\n", "job_queue_size=1000\n"]
     Path("config.properties").write_text("".join([*addresses, *limits]), "utf-8")
     options = ["--start", "--foreground", "--ncs", "--disable-token-auth", "--ts-config", "config.properties"]
+    if os.environ.get("BENCH_QUIET"):
+        Path("quiet.xml").write_text(QUIET, "utf-8")
+        options += ["--log-config", "quiet.xml"]
     command = [sys.executable, "-m", "ts.model_server", *options, "--model-store", "store", "--models", "model=model"]
     os.execv(sys.executable, command)  # noqa: S606 - own arguments
 

@@ -1,0 +1,1 @@
+"""Infinity with its optimum engine: the model as ONNX, run by onnxruntime."""
