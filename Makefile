@@ -2,21 +2,22 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve model tools image image-gpu test test-all lint bench bench-quick lock clean
+.PHONY: help serve model tools image image-gpu test test-all lint bench bench-standard bench-quick lock clean
 
 MODEL ?=
 PORT ?= 8080
 MODEL_NAME ?= minilm
 DOCKER_BUILD_FLAGS ?=
 PIP_CONF ?=
+TRANSFORMERS ?= 5
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-export PORT DOCKER_BUILD_FLAGS PIP_CONF TORCH_INDEX
+export PORT DOCKER_BUILD_FLAGS PIP_CONF TRANSFORMERS TORCH_INDEX
 
 locks := docker/requirements
 setup := docker/setup.sh
 
 help:
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 serve: build/.home $(if $(MODEL),,build/.model) ## serve MODEL= (a directory, .mar or .tar.gz; default: the embedded encoder) on PORT=8080
 	@$(setup) serve '$(MODEL)'
@@ -26,22 +27,26 @@ model: .venv/.server ## write ./model, what SageMaker puts into /opt/ml/model, f
 
 tools: .venv/.scripts ## set up what the scripts of scripts/ need
 
-image: ## build torchserve-byoc:cpu (DOCKER_BUILD_FLAGS=, PIP_CONF= a pip configuration for the build)
+image: ## build torchserve-byoc:cpu (TRANSFORMERS=4: torchserve-byoc:cpu-transformers4; DOCKER_BUILD_FLAGS=, PIP_CONF= a pip configuration for the build)
 	@$(setup) image cpu
 
 image-gpu: ## build torchserve-byoc:gpu
 	@$(setup) image gpu
 
-test: lint build/.home build/.model ## lint, types, unit, server and (with a Docker engine) container tests
+test: lint build/.home build/.model build/.local_mode ## lint, types, unit, server and (with a Docker engine) container tests
 	@$(setup) test
 
 test-all: test ## test, and whatever takes longer
+	@$(setup) test_all
 
 lint: .venv/.tests ## ruff, mypy, hadolint, shellcheck
 	@$(setup) lint
 
-bench: build/.home build/.model ## the product, its peers and the limits side by side (three hours; MODEL_NAME=minilm, bert-base, translation)
+bench: build/.home build/.model .venv/.tests ## the product, its peers and the limits side by side (three hours; MODEL_NAME=minilm, bert-base, translation)
 	@$(setup) bench --model $(MODEL_NAME)
+
+bench-standard: build/.home build/.model .venv/.tests ## enough to judge every goal, in 25 minutes (MODEL_NAME=bert-base, translation: 8)
+	@$(setup) bench --standard --model $(MODEL_NAME)
 
 bench-quick: build/.home build/.model ## the same in five minutes: two peers, few loads
 	@$(setup) bench --quick --model $(MODEL_NAME)
@@ -66,6 +71,10 @@ clean: ## remove what make made, the fetched torch wheel included
 
 build/.home: .venv/.server docker/endpoints/build.sh $(shell find docker/endpoints/src -type f)
 	@$(setup) home
+	@touch $@
+
+build/.local_mode: .venv/.tests tests/local_mode/requirements.txt
+	@$(setup) local_mode
 	@touch $@
 
 build/.model: .venv/.server

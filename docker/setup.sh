@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the Makefile does in more than a line; run from the top of the checkout.
 #
-#   setup.sh venv | scripts | tests | home | model DIR | serve [MODEL] | image DEVICE | test | bench [OPTION...] | lock [STEM OPTION...]
+#   setup.sh venv | scripts | tests | local_mode | test_all | home | model DIR | serve [MODEL] | image DEVICE | test | bench [OPTION...] | lock [STEM OPTION...]
 set -euo pipefail
 
 locks=docker/requirements
@@ -102,10 +102,20 @@ fetch_torch() {
 
 do_tests() {
     .venv/bin/pip install --require-hashes --disable-pip-version-check --find-links docker/wheels -r tests/requirements.txt
+    .venv/bin/pip install --no-deps --require-hashes --disable-pip-version-check \
+        -r $locks/openvino.txt -r $locks/onnx.txt -r scripts/exporting/requirements.txt
 }
 
 do_scripts() {
     .venv/bin/pip install --no-deps --require-hashes --disable-pip-version-check -r scripts/requirements.txt
+}
+
+# The SageMaker SDK wants another world of packages than the server; it starts containers through docker-compose.
+do_local_mode() {
+    has_engine || return 0
+    command -v docker-compose >/dev/null || install_packages docker-compose
+    python3.11 -m venv build/local_mode
+    build/local_mode/bin/pip install --no-deps --require-hashes --disable-pip-version-check -r tests/local_mode/requirements.txt
 }
 
 # The layout of /opt/byoc, in links, so that an edit is served at the next start.
@@ -174,7 +184,7 @@ has_engine() {
 }
 
 do_image() {
-    local device=$1 client flags=() ca=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
+    local device=$1 client tag=torchserve-byoc:$1 flags=() ca=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
     client=$(docker_client) || fail "no docker client with BuildKit is on the PATH; on Debian 12: apt-get install docker.io"
     if [ "$device" = cpu ]; then
         fetch_torch
@@ -186,9 +196,13 @@ do_image() {
     if [ -n "${PIP_CONF:-}" ]; then
         flags+=(--secret "id=pipconf,src=$PIP_CONF")
     fi
+    if [ "${TRANSFORMERS:-5}" != 5 ]; then
+        tag+=-transformers$TRANSFORMERS
+        flags+=(--build-arg "TRANSFORMERS=$TRANSFORMERS")
+    fi
     # DOCKER_BUILD_FLAGS is a list of words by contract.
     # shellcheck disable=SC2086
-    DOCKER_BUILDKIT=1 "$client" build --file "Dockerfile.$device" --tag "torchserve-byoc:$device" \
+    DOCKER_BUILDKIT=1 "$client" build --file "Dockerfile.$device" --tag "$tag" \
         --build-arg REVISION="$(git rev-parse HEAD 2>/dev/null || echo unknown)" \
         "${flags[@]}" ${DOCKER_BUILD_FLAGS:-} .
 }
@@ -197,7 +211,7 @@ do_image() {
 
 do_lint() {
     local bin=.venv/bin scripts
-    mapfile -t scripts < <(find .ci docker -path docker/wheels -prune -o -type f -exec grep -lE '^#!.*\b(ba)?sh$' {} +)
+    mapfile -t scripts < <(find .ci docker scripts -path docker/wheels -prune -o -type f -exec grep -lE '^#!.*\b(ba)?sh$' {} +)
     $bin/ruff check
     $bin/ruff format --check
     $bin/mypy
@@ -207,7 +221,7 @@ do_lint() {
 
 # One pytest run, so that its summary is the last word; without an engine the warning is.
 do_test() {
-    local suites=(tests/unit tests/server)
+    local suites=(tests/unit tests/server tests/transform tests/deploy tests/load)
     if has_engine; then
         do_image cpu
         DOCKER=$(docker_client) .venv/bin/pytest "${suites[@]}" tests/container
@@ -218,6 +232,15 @@ do_test() {
     fi
     .venv/bin/pytest "${suites[@]}"
     printf '\n%s\n' "##### NO DOCKER ENGINE ANSWERS: tests/container DID NOT RUN #####" >&2
+}
+
+# What takes longer than a person waits for: TEST_ALL adds it to the suites.
+do_test_all() {
+    export TEST_ALL=true
+    .venv/bin/pytest --timeout 3600 tests/transform/long
+    if has_engine; then
+        DOCKER=$(docker_client) .venv/bin/pytest --timeout 3600 tests/container/test_transform.py
+    fi
 }
 
 # --- benchmarks -------------------------------------------------------------------------------------------------
@@ -234,18 +257,33 @@ do_lock() {
         compile "$@"
         return
     fi
-    local names runtime=() device
-    names=$(sed 's/#.*//' $locks/left-out.txt)
-    for name in $names; do
-        runtime+=(--unsafe-package "$name")
-    done
+    local device engine left_out left_out4
+    mapfile -t left_out < <(left_out_options)
+    # transformers 4 asks its hub with requests and imports it at once.
+    mapfile -t left_out4 < <(left_out_options requests urllib3 certifi charset-normalizer)
     for device in cpu gpu; do
-        compile $locks/$device "${runtime[@]}"
+        compile $locks/$device "${left_out[@]}"
+        compile $locks/$device-transformers4 "${left_out4[@]}"
+    done
+    compile $locks/gpu-cuda13 "${left_out[@]}"
+    for engine in openvino onnx; do
+        compile $locks/$engine "${left_out[@]}"
     done
     compile $locks/build --allow-unsafe
     compile scripts/requirements
+    compile scripts/exporting/requirements --unsafe-package openvino-telemetry
     compile tests/requirements --allow-unsafe
+    compile tests/local_mode/requirements --allow-unsafe
     lock_files $locks/model
+}
+
+# left_out_options [KEPT...]: the packages of left-out.txt without these, as pip-compile takes them.
+left_out_options() {
+    local name names kept=" $* "
+    names=$(sed 's/#.*//' $locks/left-out.txt)
+    for name in $names; do
+        [[ $kept = *" $name "* ]] || printf -- '--unsafe-package\n%s\n' "$name"
+    done
 }
 
 # compile STEM [OPTION...]: STEM.in -> STEM.txt

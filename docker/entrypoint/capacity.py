@@ -34,12 +34,17 @@ def capacity(settings: Settings, resources: Resources, ours: bool, model_bytes: 
 
     ``model_bytes`` is the size of the unpacked artefact. Settings override: a bound that is not set follows the other.
     """
-    default = 1 if ours else foreign_workers(resources, model_bytes)
+    low, high = bounds(settings, 1 if ours else foreign_workers(resources, model_bytes))
+    threads = settings.threads or max(1, int(resources.cpus / low))
+    return Capacity(low, high, threads)
+
+
+def bounds(settings: Settings, default: int) -> tuple[int, int]:
+    """The fewest and the most workers: as set, or where one or both are not, as many as `default` or the other bound allow."""
     low, high = settings.min_workers, settings.max_workers
     low = min(default, high or default) if low is None else low
     high = max(default, low) if high is None else high
-    threads = settings.threads or max(1, int(resources.cpus / low))
-    return Capacity(low, high, threads)
+    return low, high
 
 
 def foreign_workers(resources: Resources, model_bytes: int) -> int:

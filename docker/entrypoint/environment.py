@@ -45,10 +45,11 @@ def worker_environment(
     work: Path,
     pool_threads: int,
     packages: Path | None = None,
+    devices: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Everything a worker reads, under the first of its names, so that nobody has to resolve it again.
 
-    ``packages`` are the artefact's own, found after ours.
+    ``packages`` are the artefact's own, found after ours; ``devices`` the variables about GPUs.
     ``effective`` holds the values that follow from others (threads, limits) by their names in the settings table.
     """
     values = {name: effective.get(name, getattr(settings, name)) for name in TABLE}
@@ -61,7 +62,8 @@ def worker_environment(
     arenas = {"MALLOC_ARENA_MAX": str(max(2, int(effective["threads"])))}
     search = [library] if packages is None else [library, packages]
     paths = {"PYTHONPATH": os.pathsep.join(map(str, search)), "TMPDIR": str(work / "tmp"), FAILURE_FILE: str(work / "failure")}
-    return inherited | _identity(environment, work) | caches | FIXED | warnings | pools | arenas | canonical | paths
+    ours = caches | FIXED | warnings | pools | arenas | canonical | paths | dict(devices or {})
+    return inherited | _identity(environment, work) | ours
 
 
 def as_text(value: Any) -> str:

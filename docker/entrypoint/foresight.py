@@ -11,9 +11,6 @@ from batch_handler.artefact import TENSOR_TASK
 from batch_handler.settings import TABLE, SettingError, Settings
 from entrypoint.model import Source
 
-DEVICES = Path("/dev")
-# The driver's device files; dxg is the one below Windows.
-CUDA_DEVICES = ("nvidia*", "dxg")
 TASKS = "batch_handler.tasks"
 TASK_TABLE = "MODULES"
 
@@ -35,16 +32,6 @@ def check_task(settings: Settings, source: Source) -> None:
     if known and name not in known:
         given = settings.sources["task"]
         raise SettingError(f"{given}={settings.task} is not a task of this image: use one of {', '.join(known)}")
-
-
-def check_device(settings: Settings, source: Source, devices: Path = DEVICES) -> None:
-    """CUDA asked for where there is no device file of a driver. Raises SettingError."""
-    present = any(path for pattern in CUDA_DEVICES for path in devices.glob(pattern))
-    if source.ours and settings.device == "cuda" and not present:
-        raise SettingError(
-            f"BYOC_DEVICE=cuda is not accepted: there is no {devices}/nvidia* here; "
-            "give the container a GPU (docker run --gpus all), or use auto or cpu"
-        )
 
 
 def task_names() -> list[str]:

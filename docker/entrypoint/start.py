@@ -12,11 +12,15 @@ from batch_handler.artefact import TENSOR_TASK, detect
 from batch_handler.resources import Resources
 from batch_handler.settings import Settings, flag, resolve, response_limit_mb
 from entrypoint import (
+    devices,
     diagnosis,
     environment,
     foresight,
+    gpu_capacity,
+    gpu_metrics,
     http,
     model,
+    nvml,
     ports,
     process,
     properties,
@@ -66,15 +70,17 @@ def prepare(given: Given, model_dir: Path, task: str | None, program: str, turn:
         ignored = f"{key} in the artefact's {model.MODEL_CONFIG} is ignored: this TorchServe cannot do it"
         given.log.warning(ignored)
     foresight.check_task(settings, source)
-    foresight.check_device(settings, source)
+    gpus = devices.choose(settings, nvml.inventory(), given.environment, devices.cuda_of_torch(), source.ours)
+    if gpus.note:
+        given.log.warning(gpus.note)
     if too_late := patience(settings):
         given.log.warning(too_late)
     packages = _install(given, settings, source)
     if settings.safe_port_range is None:
         turn.take()
     ports.check_serving_port(settings)
-    launch = _decide(given, settings, source)
-    effective = _effective(settings, source, launch)
+    launch, token_budget = _decide(given, settings, source, gpus)
+    effective = _effective(settings, source, launch) | {"token_budget": token_budget}
     variables = environment.worker_environment(
         given.environment,
         settings,
@@ -83,6 +89,7 @@ def prepare(given: Given, model_dir: Path, task: str | None, program: str, turn:
         work=given.work,
         pool_threads=1 if source.shares_weights else launch.capacity.threads,
         packages=packages,
+        devices=gpus.variables(),
     )
     return Prepared(source, launch, effective, variables, _write(given, source, launch))
 
@@ -102,11 +109,14 @@ def run(given: Given, prepared: Prepared, signals: process.Signals, turn: StartT
     process.adopt_orphans()
     signals.queue()
     child = process.Child(prepared.command, prepared.variables, given.work)
+    sampling = gpu_metrics.Sampling(launch.gpu_metrics) if launch.gpus else None
     limits = {"drain_s": torchserve.DRAIN_S, "startup_s": settings.startup_timeout}
     try:
         supervision = Supervision(child, signals, given.log, **limits)
         ending = supervision.run(http.reachable_address(settings.bind_address), settings.port, on_answer, on_ready)
     finally:
+        if sampling is not None:
+            sampling.stop()
         process.end_descendants()
     if sentence := diagnosis.explain(ending, known):
         given.log.error(sentence)
@@ -132,9 +142,16 @@ def _install(given: Given, settings: Settings, source: model.Source) -> Path | N
     return requirements.install(source.requirements, given.home.python, given.work, given.environment, settings.allow_install)
 
 
-def _decide(given: Given, settings: Settings, source: model.Source) -> torchserve.Launch:
-    share = capacity(settings, given.resources, source.shares_weights, source.size)
-    return torchserve.Launch(
+def _decide(given: Given, settings: Settings, source: model.Source, gpus: devices.Devices) -> tuple[torchserve.Launch, int]:
+    """All that TorchServe is told, and the token budget."""
+    share, token_budget = capacity(settings, given.resources, source.shares_weights, source.size), settings.token_budget
+    if gpus.gpus:
+        kind = {"ours": source.ours, "shares_weights": source.shares_weights}
+        of_gpus = gpu_capacity.share(settings, given.resources, gpus, source.directory, source.size, **kind)
+        share, token_budget = of_gpus.capacity, of_gpus.token_budget
+        if of_gpus.warning:
+            given.log.warning(of_gpus.warning)
+    launch = torchserve.Launch(
         settings=settings,
         capacity=share,
         ports=ports.choose(settings, share.max_workers),
@@ -143,7 +160,9 @@ def _decide(given: Given, settings: Settings, source: model.Source) -> torchserv
         response_mb=response_limit_mb(settings, given.resources.memory_bytes),
         heap_mb=heap_mb(settings, given.resources),
         decode=not source.ours and flag(given.environment.get("TS_DECODE_INPUT_REQUEST") or "false"),
+        gpus=len(gpus.gpus),
     )
+    return launch, token_budget
 
 
 def _effective(settings: Settings, source: model.Source, launch: torchserve.Launch) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from batch_handler.settings import MIB, Settings
-from entrypoint import http, model
+from entrypoint import gpu_metrics, http, model
 from entrypoint.capacity import Capacity
 from entrypoint.failure import StartError
 from entrypoint.home import Home
@@ -36,8 +36,6 @@ FIXED = {
     # One model, from its directory: nothing is fetched from anywhere.
     "allowed_urls": "file:///none",
     "default_workers_per_model": "1",
-    # The handler finds its device by itself (BYOC_DEVICE); all that TorchServe can do is hand each worker one index.
-    "number_of_gpu": "0",
 }
 
 
@@ -53,6 +51,12 @@ class Launch:
     response_mb: int
     heap_mb: int
     decode: bool
+    gpus: int = 0
+
+    @property
+    def gpu_metrics(self) -> Path:
+        """What the frontend appends to its metrics; it is there where there are GPUs."""
+        return self.work / gpu_metrics.FILE
 
     @property
     def model_directory(self) -> Path:
@@ -92,6 +96,8 @@ def properties(launch: Launch, baked: Mapping[str, str]) -> dict[str, str]:
         "model_store": str(launch.work / "store"),
         "workflow_store": str(launch.work / "store"),
         "load_models": f"{model.NAME}={launch.model_directory}",
+        # It deals them out to the workers one after the other; each then keeps the one it was given.
+        "number_of_gpu": str(launch.gpus),
     }
     return kept | FIXED | decided
 
@@ -122,6 +128,8 @@ def command(launch: Launch, java: Path, configuration: Path) -> list[str]:
         "byoc.log-level": settings.log_level,
         "byoc.torchserve-log-level": "INFO" if settings.log_level == "DEBUG" else "WARN",
     }
+    if launch.gpus:
+        system_properties["byoc.gpu-metrics"] = launch.gpu_metrics
     return [
         str(java),
         *virtual_machine(launch.heap_mb),

@@ -192,9 +192,14 @@ def guarded(forward: Forward, indices: Sequence[int]) -> Sequence[Any]:
     return [*guarded(forward, indices[:middle]), *guarded(forward, indices[middle:])]
 
 
-def _fault(error: BaseException, size: int) -> ServiceError:
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a forward pass failed because it was too large."""
     words = str(error).lower()
-    if isinstance(error, MemoryError) or any(sign in words for sign in OUT_OF_MEMORY):
+    return isinstance(error, MemoryError) or any(sign in words for sign in OUT_OF_MEMORY)
+
+
+def _fault(error: BaseException, size: int) -> ServiceError:
+    if out_of_memory(error):
         log.warning("out of memory in a forward pass of %d records: halving it", size)
         return ServiceError(ErrorType.OUT_OF_MEMORY, "the model ran out of memory on this record alone: send a shorter one")
     log.error("the forward pass of %d records failed", size, exc_info=error)

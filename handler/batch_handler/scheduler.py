@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from batch_handler.microbatch import LATE, MicroBatch, Report, guarded, plan
+from batch_handler.microbatch import LATE, MicroBatch, Report, guarded, out_of_memory, plan
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,12 @@ WINDOW_RECORDS = 512
 PATIENCE = 0.1
 """Of its last pass's time, for which a lane waits for its share of the requests that were here a moment ago."""
 LONGEST_PATIENCE_S = 0.01
+WORTH_A_TEAM = 64
+"""Tokens from which a pass that is alone runs on all cores: threads that wait for each other gain nothing on a short one."""
 CROWD_S = 0.1
 """Time constant in which requests that do not come back are forgotten."""
+LEAST_BUDGET = 64
+"""Tokens below which the budget is never halved: what does not fit then is a single record's fault, or somebody else's."""
 FIRST_PACE_S = 0.0002
 """Seconds per token before any was measured; it only weighs long requests against waiting ones."""
 
@@ -65,7 +69,7 @@ class Job:
 
 @dataclass(slots=True)
 class Taken:
-    """A micro-batch on its lane. ``threads`` is how many cores it may use: all of them when it is alone."""
+    """A micro-batch on its lane. ``threads`` is how many cores it may use: all when it is alone and long."""
 
     places: list[tuple[Job, int]]
     microbatch: MicroBatch
@@ -91,7 +95,7 @@ class Scheduler:
         self.lanes = lanes
         self._run = run
         self._finished = finished
-        self._budget = token_budget
+        self._budget = self._round = token_budget
         self._padded = padded
         self._use_threads = use_threads
         self._lock = threading.Lock()
@@ -126,7 +130,7 @@ class Scheduler:
     def await_room(self) -> None:
         """Return once less than a round of every lane is waiting, so that the next batch finds the lanes at work."""
         with self._room:
-            self._room.wait_for(lambda: self._light <= self._budget * self.lanes and self._heavy < HEAVY_AT_ONCE)
+            self._room.wait_for(lambda: self._light <= self._round * self.lanes and self._heavy < HEAVY_AT_ONCE)
 
     def report(self) -> Report:
         """What was run since the last report."""
@@ -136,7 +140,7 @@ class Scheduler:
 
     def _count(self, job: Job, sign: int) -> None:
         """Room that a waiting job takes or gives back."""
-        if job.tokens > HEAVY_ROUNDS * self._budget * self.lanes:
+        if job.tokens > HEAVY_ROUNDS * self._round * self.lanes:
             self._heavy += sign
         else:
             self._light += sign * job.tokens
@@ -171,7 +175,7 @@ class Scheduler:
             if taken is not None:
                 self._use_threads(taken.threads)
                 passes = [job.passes[index] for job, index in taken.places]
-                outputs = guarded(lambda indices: self._run([passes[i] for i in indices]), range(len(passes)))  # noqa: B023
+                outputs = guarded(lambda indices: self._attempt([passes[i] for i in indices]), range(len(passes)))  # noqa: B023
                 seconds = time.perf_counter() - began
                 done = late + self._settle(number, taken, outputs, seconds)
                 until = time.monotonic() + min(LONGEST_PATIENCE_S, PATIENCE * seconds)
@@ -181,6 +185,17 @@ class Scheduler:
                     self._finished(done)
             except Exception:
                 log.exception("%d finished requests could not be answered", len(done))
+
+    def _attempt(self, passes: Sequence[Any]) -> Sequence[Any]:
+        """Run passes together; what is too much for the memory is not tried again: half of it is the budget from then on."""
+        try:
+            return self._run(passes)
+        except Exception as error:
+            if out_of_memory(error) and len(passes) > 1:
+                with self._lock:
+                    self._budget = min(self._budget, max(LEAST_BUDGET, sum(one.length for one in passes) // 2))
+                log.warning("out of memory: forward passes have at most %d tokens from now on", self._budget)
+            raise
 
     def _note_crowd(self, change: int) -> None:
         """How many requests are here at once, as the largest number of late: callers who were answered ask again."""
@@ -237,7 +252,7 @@ class Scheduler:
         chosen = next(batch for batch in batches if 0 in batch.indices)
         places = [window[index] for index in chosen.indices]
         self._remove(places, window)
-        alone = not self._running and not self._jobs
+        alone = not self._running and not self._jobs and chosen.tokens >= WORTH_A_TEAM
         self._running[lane] = chosen.tokens
         return Taken(places, chosen, self.lanes if alone else 1)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from sagemaker_inference import content_types
 
-from batch_handler import negotiation, resources
+from batch_handler import device, negotiation, resources
 from batch_handler.application import UNSAFE_IN_HEADERS, Answers, Reply, check_size, echoed, failed, response_limit
 from batch_handler.artefact import CODE, ArtefactError, script_file
 from batch_handler.errors import ServiceError
@@ -160,6 +160,7 @@ class Script:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # noqa: BLE001 - a script may even call sys.exit
+                device.end_if_fatal(error)
                 raise self._fault(error, chosen) from None
 
         for call, result in zip(calls, self._lanes.run(batches, forward, len(calls), report), strict=True):

@@ -15,6 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NoReturn
 
+from batch_handler import device
 from batch_handler.application import Application, load
 from batch_handler.artefact import ArtefactError
 from batch_handler.errors import ServiceError
@@ -102,12 +103,14 @@ def _start(context: Any) -> Application:
     logging.getLogger().setLevel(logging.WARNING)
     context.metrics = _Unmeasured()
     try:
-        application = load(Path(context.system_properties["model_dir"]), resolve(os.environ))
+        device.pin(context.system_properties.get("gpu_id"))
+        settings = resolve(os.environ)
+        application = load(Path(context.system_properties["model_dir"]), settings)
         application.warm_up()
     except Exception as error:
         _tell_failure(error)
         raise
-    print(f"model loaded: {application.description}", flush=True)
+    print(f"model loaded: {application.description}{device.describe(device.device(settings), settings)}", flush=True)
     return application
 
 

@@ -226,7 +226,18 @@ TABLE: dict[str, Setting] = {
     "program": Setting(("SAGEMAKER_PROGRAM",), script, "the name of a .py file in the artefact's code/", "inference.py"),
     "allow_install": Setting(("BYOC_ALLOW_INSTALL",), flag, "true or false", False),
     "trust_remote_code": Setting(("HF_TRUST_REMOTE_CODE",), flag, "true or false", False),
-    "engine": Setting(("BYOC_ENGINE",), choice("auto", "packed", "eager"), "auto, packed or eager", "auto"),
+    "engine": Setting(
+        ("BYOC_ENGINE",),
+        choice("auto", "packed", "eager", "graphs", "openvino", "onnx"),
+        "auto, packed, eager, graphs (on a GPU), openvino or onnx",
+        "auto",
+    ),
+    "precision": Setting(
+        ("BYOC_PRECISION",),
+        choice("auto", "fp32", "tf32", "bf16", "fp16", "int8-weights", "int8"),
+        "auto (the packaged engine's, else fp32), fp32, tf32, bf16, fp16, int8-weights or int8",
+        "auto",
+    ),
     "device": Setting(("BYOC_DEVICE",), choice("auto", "cpu", "cuda"), "auto, cpu or cuda", "auto"),
     "token_budget": Setting(("BYOC_TOKEN_BUDGET",), whole(1, 1_000_000), "a whole number of tokens from 1 to 1000000", 1_024),
     "csv_header": Setting(("BYOC_CSV_HEADER",), flag, "true or false", False),
@@ -267,6 +278,7 @@ class Settings:
     allow_install: bool
     trust_remote_code: bool
     engine: str
+    precision: str
     device: str
     token_budget: int
     csv_header: bool

@@ -13,7 +13,7 @@ import pytest
 
 from batch_handler.errors import ServiceError, invalid_record
 from batch_handler.microbatch import LATE
-from batch_handler.scheduler import HEAVY_AT_ONCE, HEAVY_ROUNDS, Job, Scheduler
+from batch_handler.scheduler import HEAVY_AT_ONCE, HEAVY_ROUNDS, WORTH_A_TEAM, Job, Scheduler
 
 BUDGET = 64
 WAIT_S = 20.0
@@ -127,17 +127,19 @@ def test_groups_never_meet() -> None:
     assert sorted(len({one.group for one in batch}) for batch in machine.ran) == [1] * 4
 
 
-def test_one_pass_alone_may_use_every_core_and_several_one_each() -> None:
+def test_one_long_pass_alone_may_use_every_core_and_all_others_one() -> None:
     machine = Machine(lanes=2)
-    machine.submit(job("alone", 40))
+    machine.submit(job("long", WORTH_A_TEAM))
     machine.await_finished(1)
+    machine.submit(job("short", WORTH_A_TEAM - 1))
+    machine.await_finished(2)
+    del machine.ran[1]
     machine.gate.clear()
     machine.submit(job("many", *[40] * 4))
     machine.await_running(3)
     machine.gate.set()
-    machine.await_finished(2)
-    assert machine.threads[0] == 2
-    assert machine.threads[1:3] == [1, 1]
+    machine.await_finished(3)
+    assert machine.threads[:4] == [2, 1, 1, 1]
 
 
 def test_a_pass_that_fails_costs_its_request_alone() -> None:

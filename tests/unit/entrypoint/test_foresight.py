@@ -41,14 +41,3 @@ def test_a_script_may_mean_anything_by_its_task(make_model: MakeModel) -> None:
     (directory / "code").mkdir()
     (directory / "code" / "inference.py").touch()
     foresight.check_task(resolve({"HF_TASK": "telepathy"}), opened(directory))
-
-
-def test_cuda_needs_a_device_file(make_model: MakeModel, tmp_path: Path) -> None:
-    source, settings = opened(make_model()), resolve({"BYOC_DEVICE": "cuda"})
-    devices = tmp_path / "dev"
-    devices.mkdir()
-    with pytest.raises(SettingError, match=r"BYOC_DEVICE=cuda is not accepted: there is no .*nvidia"):
-        foresight.check_device(settings, source, devices)
-    foresight.check_device(resolve({}), source, devices)
-    (devices / "nvidia0").touch()
-    foresight.check_device(settings, source, devices)

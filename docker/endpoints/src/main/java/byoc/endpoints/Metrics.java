@@ -8,6 +8,8 @@ import io.prometheus.client.exporter.common.TextFormat;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.io.UncheckedIOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.function.IntSupplier;
 
 /**
@@ -114,7 +116,7 @@ final class Metrics {
         forwardPasses.inc(report.microbatches().size());
     }
 
-    /** All metrics in the Prometheus text format 0.0.4. */
+    /** All metrics in the Prometheus text format 0.0.4, behind ours those of the GPUs from the file that the entrypoint writes. */
     String text() {
         StringWriter text = new StringWriter();
         try {
@@ -122,7 +124,16 @@ final class Metrics {
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
-        return text.toString();
+        return text + gpus();
+    }
+
+    private static String gpus() {
+        String file = System.getProperty("byoc.gpu-metrics", "");
+        try {
+            return file.isEmpty() ? "" : Files.readString(Path.of(file));
+        } catch (IOException absent) {
+            return ""; // not written yet, or not any more
+        }
     }
 
     private Counter counter(String name, String help) {
