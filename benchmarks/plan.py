@@ -69,7 +69,7 @@ FULL = Plan(
     seconds=8.0,
     longest_s=75.0,
     special={ONE_CORE: CORES_POINTS},
-    workloads=("trivial", "large"),
+    workloads=("trivial", "large", "sizes"),
 )
 COMMON: Sequence[Point] = points((1, 8, 32, 128, 512), (256,), (1, 4))
 STANDARD_PLAN = Plan(
@@ -84,7 +84,7 @@ STANDARD_PLAN = Plan(
         STOCK: points((1, 8, 32, 128), (256,), (1,)),
         **{name: [*COMMON, Point(16, 1), Point(5_000, 1)] for name in (PRODUCT, INT8)},
     },
-    workloads=("trivial", "large"),
+    workloads=("trivial", "large", "sizes"),
 )
 QUICK_PLAN = Plan(
     systems=QUICK,

@@ -10,6 +10,7 @@ from benchmarks import summary
 from benchmarks.goals import Goal, goals
 from benchmarks.summary import Spread
 from benchmarks.systems import PRODUCT, SYSTEMS
+from benchmarks.workloads.sizes import SIZES_MB
 
 NOISY = 0.05
 """Drift of the limit within a round beyond which its figures are called noisy."""
@@ -56,6 +57,7 @@ def sections(seen: Mapping[str, Any]) -> list[Section]:
         _cost(seen),
         _trivial(seen),
         _large(seen),
+        _sizes(seen),
         _limits(seen),
         _absent(seen),
     ]
@@ -265,6 +267,12 @@ def _large(seen: Mapping[str, Any]) -> Section:
     columns = ("out_mb_s", "out_first_ms", "out_cpu_ms", "in_mb_s")
     head = ["", "25 MB out, MB/s", "begins after ms", "CPU ms per answer", "25 MB in, MB/s"]
     return Section("Bodies of 25 MB, one request at a time", [Table(head, _workload(seen, "large", columns))])
+
+
+def _sizes(seen: Mapping[str, Any]) -> Section:
+    columns = [f"{direction}_{size}" for size in SIZES_MB for direction in ("out", "in")]
+    head = ["MB/s", *(f"{size} MB {direction}" for size in SIZES_MB for direction in ("out", "in"))]
+    return Section("Bodies of a transform job, one request at a time", [Table(head, _workload(seen, "sizes", columns))])
 
 
 def _workload(seen: Mapping[str, Any], kind: str, columns: Sequence[str]) -> list[list[str]]:

@@ -19,11 +19,11 @@ from benchmarks.plan import Plan, Point
 from benchmarks.progress import Progress
 from benchmarks.servers import Server, StartError, Watch
 from benchmarks.systems import SYSTEMS, System
-from benchmarks.workloads import large, trivial
+from benchmarks.workloads import large, sizes, trivial
 
 START_S, LIMIT_START_S, WORKLOAD_START_S, LARGE_REQUEST_TURNS = 14.0, 6.0, 8.0, 4.0
 """For the estimate of the time left only."""
-WORKLOADS: Mapping[str, Any] = {workload.NAME: workload for workload in (trivial, large)}
+WORKLOADS: Mapping[str, Any] = {workload.NAME: workload for workload in (trivial, large, sizes)}
 FAULTS = (StartError, WrongAnswerError, OSError, subprocess.SubprocessError)
 
 

@@ -36,9 +36,9 @@ def measure(system: System, seconds: float) -> dict[str, Any]:
         if status != 200 or answer != str(len(SENT)).encode():
             raise WrongAnswerError(f"{system.name} answers a body of 25 MB with {status}: {answer[:100]!r}")
         before = server.cpu_seconds()
-        out = _calls(server, b"large", seconds)
+        out = calls(server, b"large", seconds)
         cpu = (server.cpu_seconds() - before) / len(out)
-        taken = _calls(server, SENT, seconds)
+        taken = calls(server, SENT, seconds)
     return {
         "out_mb_s": MEGABYTES / statistics.median(whole for _, whole in out),
         "out_first_ms": statistics.median(first for first, _ in out) * 1e3,
@@ -53,8 +53,8 @@ def line(entry: Mapping[str, Any]) -> str:
     return f"{entry['out_mb_s']:>8.0f} MB/s out  {entry['in_mb_s']:>6.0f} MB/s in"
 
 
-def _calls(server: Server, body: bytes, seconds: float) -> list[tuple[float, float]]:
-    """Seconds from the start of each call to the answer's head, and to its last byte."""
+def calls(server: Server, body: bytes, seconds: float) -> list[tuple[float, float]]:
+    """The same call again and again: seconds from the start of each call to the answer's head, and to its last byte."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
     piece = memoryview(bytearray(PIECE))
     times: list[tuple[float, float]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from benchmarks.workloads.handlers.large import LARGE
+from benchmarks.workloads.handlers.large import answer
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -19,7 +19,7 @@ class Answers(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """As the handler in large.py answers."""
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        self._send(LARGE if body == b"large" else str(len(body)).encode())
+        self._send(answer(body))
 
     def log_message(self, *_: object) -> None:
         """Nothing."""

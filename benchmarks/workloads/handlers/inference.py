@@ -12,7 +12,10 @@ def model_fn(directory: str) -> bytes:
     return LARGE
 
 
-def transform_fn(model: bytes, body: bytes | str, content_type: str, accept: str) -> tuple[Any, str]:
-    """25 MB for the body ``large``, else the number of bytes that came."""
-    asked = body in (b"large", "large")
-    return (model if asked else str(len(body)).encode()), "application/octet-stream"
+def transform_fn(model: bytes, body: bytes, content_type: str, accept: str) -> tuple[Any, str]:
+    """So many megabytes for ``large`` or, say, ``large6``, else the number of bytes that came."""
+    if not body.startswith(b"large") or len(body) > len(b"large100"):
+        return str(len(body)).encode(), "application/octet-stream"
+    megabytes = int(body.removeprefix(b"large") or b"25")
+    answer = model if megabytes == 25 else (model * -(-megabytes // 25))[: megabytes * 1_000_000]
+    return answer, "application/octet-stream"

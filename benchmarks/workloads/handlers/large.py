@@ -1,4 +1,4 @@
-"""A TorchServe handler whose answer is 25 MB for the body ``large``, and else the number of bytes that came."""
+"""A TorchServe handler whose answer is 25 MB for the body ``large`` (``large6``: 6 MB), else the number of bytes that came."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 LARGE = bytes(range(250)) * 100_000
 
 
+def answer(body: bytes) -> bytes:
+    """So many megabytes, or a count."""
+    if not body.startswith(b"large") or len(body) > len(b"large100"):
+        return str(len(body)).encode()
+    megabytes = int(body.removeprefix(b"large") or b"25")
+    return LARGE if megabytes == 25 else (LARGE * -(-megabytes // 25))[: megabytes * 1_000_000]
+
+
 def handle(data: Sequence[Mapping[str, Any]] | None, context: Any) -> list[bytes]:
     """One answer per request."""
-    bodies = [bytes(entry.get("body") or b"") for entry in data or ()]
-    return [LARGE if body == b"large" else str(len(body)).encode() for body in bodies]
+    return [answer(bytes(entry.get("body") or b"")) for entry in data or ()]
