@@ -221,7 +221,7 @@ do_lint() {
 
 # One pytest run, so that its summary is the last word; without an engine the warning is.
 do_test() {
-    local suites=(tests/unit tests/server tests/transform tests/deploy tests/load)
+    local suites=(tests/unit tests/server tests/transform tests/deploy tests/load tests/gpu)
     if has_engine; then
         do_image cpu
         DOCKER=$(docker_client) .venv/bin/pytest "${suites[@]}" tests/container

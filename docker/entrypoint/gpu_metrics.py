@@ -28,7 +28,7 @@ def text(samples: Sequence[Sample]) -> str:
     lines = []
     for name, (help_text, value) in GAUGES.items():
         told = [(sample.gpu.identifier, value(sample)) for sample in samples]
-        rows = [f'{name}{{gpu="{identifier}"}} {number:g}' for identifier, number in told if number is not None]
+        rows = [f'{name}{{gpu="{identifier}"}} {number!r}' for identifier, number in told if number is not None]
         if rows:
             lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge", *rows]
     return "".join(f"{line}\n" for line in lines)

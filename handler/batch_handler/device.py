@@ -49,7 +49,7 @@ def device(settings: Settings) -> torch.device:
     if settings.device == "cuda" and not usable:
         raise SettingError("BYOC_DEVICE=cuda, but no CUDA device can be used here: use auto or cpu")
     if settings.device == "auto" and not usable and os.environ.get(GPUS):
-        log.warning("torch can use none of the GPUs %s: this worker serves on the CPU", os.environ[GPUS])
+        _tell_unusable(os.environ[GPUS])
     return torch.device("cuda" if usable else "cpu")
 
 
@@ -168,6 +168,12 @@ def end_worker(why: str) -> NoReturn:
     log.critical("the GPU failed this process for good (%s): the worker ends and is replaced", why)
     logging.shutdown()
     os._exit(1)
+
+
+@functools.cache
+def _tell_unusable(identifiers: str) -> None:
+    """Once in a process: many ask where their model runs."""
+    log.warning("torch can use none of the GPUs %s: this worker serves on the CPU", identifiers)
 
 
 @functools.cache

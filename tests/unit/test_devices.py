@@ -51,10 +51,11 @@ def test_a_worker_that_was_given_none_changes_nothing(number: int | None, identi
 def test_gpus_that_torch_cannot_use_are_told_and_the_cpu_serves(
     settings: Resolved, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    device._tell_unusable.cache_clear()
     monkeypatch.setenv(device.GPUS, "GPU-a")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert device.device(settings(BYOC_DEVICE="auto")) == CPU
-    assert "torch can use none of the GPUs GPU-a: this worker serves on the CPU" in caplog.text
+    assert [device.device(settings(BYOC_DEVICE="auto")) for _ in range(3)] == [CPU] * 3
+    assert caplog.text.count("torch can use none of the GPUs GPU-a: this worker serves on the CPU") == 1
 
 
 @pytest.mark.parametrize(

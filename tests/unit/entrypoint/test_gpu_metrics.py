@@ -27,8 +27,8 @@ def test_every_gpu_tells_work_memory_and_heat(monkeypatch: pytest.MonkeyPatch, t
     numbers = read(tmp_path / "numbers.txt")
     assert numbers["byoc_gpu_utilisation_ratio", "GPU-a"] == 0.75
     assert numbers["byoc_gpu_utilisation_ratio", "GPU-b"] == 0.0
-    assert numbers["byoc_gpu_memory_used_bytes", "GPU-a"] == pytest.approx(2 * nvidia.GIB, rel=1e-5)
-    assert numbers["byoc_gpu_memory_total_bytes", "GPU-a"] == pytest.approx(24 * nvidia.GIB, rel=1e-5)
+    assert numbers["byoc_gpu_memory_used_bytes", "GPU-a"] == 2 * nvidia.GIB
+    assert numbers["byoc_gpu_memory_total_bytes", "GPU-a"] == 24 * nvidia.GIB
     assert numbers["byoc_gpu_temperature_celsius", "GPU-a"] == 70
 
 
