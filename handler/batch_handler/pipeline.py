@@ -9,21 +9,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
-from batch_handler import device, formats, negotiation, resources, streaming
+from batch_handler import device, formats, resources, streaming
 from batch_handler.application import Answers, Reply, answer_all, answered, check_size, failed, response_limit
-from batch_handler.errors import ErrorType, ServiceError, invalid_record, invalid_request, quote
-from batch_handler.formats.values import OUTPUT_KEY
+from batch_handler.errors import ErrorType, ServiceError, invalid_request
 from batch_handler.microbatch import LATE, Report, guarded
-from batch_handler.request import Headers, Part, Payload, Record, Request, Response
+from batch_handler.reading import Batch, Reader, Work, events_only
+from batch_handler.request import Headers, Part, Record, Request, Response
 from batch_handler.scheduler import Job, Scheduler
-from batch_handler.settings import MIB, SettingError, Settings
+from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded, Task
 
 log = logging.getLogger(__name__)
@@ -32,59 +30,11 @@ SHARE_OF_TIMEOUT = 0.8
 """Of the response timeout, after which nothing more is begun: TorchServe then kills the worker, whoever's fault it was."""
 LONG_BODY = 256 * 1024
 """Bytes, beyond which a body is decoded and tokenised in a thread of its own."""
-ENCODED_AT_ONCE = 512
-"""Records that are tokenised between two looks at the clock."""
 READ_AT_ONCE = 8
 """Such bodies that are held undecoded; they wait in the frontend's queue otherwise."""
 
 NEVER = -1.0
 """A deadline that is over."""
-
-UNREAD = Payload((), (), many=False)
-
-
-@dataclass(slots=True)
-class Batch:
-    """Requests that came together. ``began`` is time.monotonic() of their arrival, from which the response timeout counts."""
-
-    reply: Reply
-    size: int
-    began: float
-    left: int
-    truncated: int = 0
-
-
-@dataclass(slots=True)
-class Work:
-    """One request on its way: its place in its batch, what was read, and per record what is to be run and what came of it.
-
-    ``error`` stands for the whole request.
-    """
-
-    request: Request
-    batch: Batch
-    index: int
-    payload: Payload = UNREAD
-    choice: negotiation.Choice = negotiation.DEFAULT
-    encoded: Sequence[Encoded | ServiceError] = ()
-    outputs: list[Any] = field(default_factory=list)
-    error: ServiceError | None = None
-
-    @property
-    def passes(self) -> list[Encoded]:
-        """All that the request needs run."""
-        usable = [record for record in self.encoded if isinstance(record, Encoded)] if self.error is None else []
-        return [one for record in usable for one in record.passes]
-
-    def gather(self, outputs: Sequence[Any]) -> None:
-        """The outputs of its passes as those of its records; a record that could not be used has its error as one."""
-        if self.error is not None:
-            return
-        rest = iter(outputs)
-        self.outputs = [
-            record.gathered(list(islice(rest, len(record.passes)))) if isinstance(record, Encoded) else record
-            for record in self.encoded
-        ]
 
 
 class Pipeline:
@@ -92,19 +42,8 @@ class Pipeline:
 
     def __init__(self, task: Task, settings: Settings) -> None:
         self._settings = settings
-        self._limit = settings.request_limit_mb * MIB
-        self._time_s = SHARE_OF_TIMEOUT * settings.response_timeout_s
         self._response_limit = response_limit(settings)
-        self._options = formats.ReadOptions(
-            placeholders=settings.placeholders,
-            csv_header=settings.csv_header,
-            fields=settings.fields or {},
-            limit=self._limit,
-            numbers=formats.NUMBERS in task.holds,
-            max_records=settings.max_records,
-            streams=hasattr(task, "stream"),
-        )
-        self._default_accept = known_media_type(settings.default_accept)
+        self._reader = Reader(task, settings)
         self.task = task
         self._lock = threading.Lock()
         self._readers = ThreadPoolExecutor(1, "reader")
@@ -132,7 +71,9 @@ class Pipeline:
 
     def serve(self, requests: Sequence[Request], reply: Reply) -> None:
         """Take a batch in; returns when the next may come. Long bodies are read beside the others, which they would delay."""
-        batch = Batch(reply, len(requests), time.monotonic(), len(requests))
+        now = time.monotonic()
+        until = now + SHARE_OF_TIMEOUT * self._settings.response_timeout_s
+        batch = Batch(reply, len(requests), now, until, len(requests))
         indexed = list(enumerate(requests))
         self._begin([(index, request) for index, request in indexed if len(request.body) <= LONG_BODY], batch)
         for index, request in indexed:
@@ -153,30 +94,11 @@ class Pipeline:
 
     def preprocess(self, works: Sequence[Work]) -> Sequence[Work]:
         """Bytes to records to tokens. A fault costs its request, or only its record where placeholders are allowed."""
-        for work in works:
-            self._read(work)
-        done = self._encoded([record for work in works for record in work.payload.records if isinstance(record, Record)], works)
-        for work in works:
-            work.encoded = [
-                record if isinstance(record, ServiceError) else _placed(next(done), record.number)
-                for record in work.payload.records
-            ]
-            self._reject(work)
-        return works
-
-    def _encoded(self, records: Sequence[Record], works: Sequence[Work]) -> Iterator[Encoded | ServiceError]:
-        """Records to tokens, a part at a time: when the time of their batch is over, the rest is late."""
-        over = min((work.batch.began for work in works), default=0.0) + self._time_s
-        for start in range(0, len(records), ENCODED_AT_ONCE):
-            part = records[start : start + ENCODED_AT_ONCE]
-            if time.monotonic() > over:
-                yield from [LATE] * len(part)
-            else:
-                yield from guarded(lambda indices: self.task.encode([part[i] for i in indices]), range(len(part)))  # noqa: B023
+        return self._reader.read(works)
 
     def inference(self, works: Sequence[Work]) -> None:
         """Hand what is to be run to the lanes; a request without any such record is complete as it is."""
-        jobs = [Job(work, work.passes, work.batch.began + self._time_s) for work in works if not self._is_streamed(work)]
+        jobs = [Job(work, work.passes, work.batch.until) for work in works if not self._is_streamed(work)]
         self._complete([job for job in jobs if not job.passes])
         waiting = [job for job in jobs if job.passes]
         self._held.update((job.owner.request.id, job) for job in waiting)
@@ -197,7 +119,7 @@ class Pipeline:
         asked = any(isinstance(record, Encoded) and record.options.get("stream") for record in records)
         accept = work.request.headers.get("Accept")
         if not asked or self._settings.placeholders:
-            if work.error is None and _events_only(accept):
+            if work.error is None and events_only(accept):
                 work.error = ServiceError(ErrorType.NOT_ACCEPTABLE, f'{streaming.EVENTS} needs "stream": true in the request')
             return False
         if len(records) != 1:
@@ -260,46 +182,6 @@ class Pipeline:
                 raise record
             self.task.decode(record.gathered(self.task.run(record.passes)), record)
 
-    def _read(self, work: Work) -> None:
-        request, headers = work.request, work.request.headers
-        try:
-            if time.monotonic() > work.batch.began + self._time_s:
-                raise LATE
-            own, charset = negotiation.request_choice(headers.get("Content-Type"), self.task.holds)
-            accept = None if _events_only(headers.get("Accept")) else headers.get("Accept")
-            work.choice = negotiation.response_choice(accept, self._default_accept, own, self.task.writes)
-            body = negotiation.content(request.body, headers.get("Content-Encoding"), self._limit)
-            if own.format.holds in formats.TEXTUAL:
-                body = negotiation.utf8(body, charset)
-            work.payload = self._keys_reserved(own.format.read(body, self._options))
-        except ServiceError as error:
-            work.error = error
-        except RecursionError:
-            work.error = invalid_request("the body is nested too deeply")
-        except Exception:
-            log.exception("request %s could not be read", request.id)
-            work.error = ServiceError(ErrorType.MODEL_ERROR, "the request could not be read; the log has its id")
-
-    def _keys_reserved(self, payload: Payload) -> Payload:
-        """A caller's own key may not take the place of one of the result's: that is the error of its records."""
-        records = list(payload.records)
-        reserved = {*self.task.result_keys, "error", OUTPUT_KEY}
-        for node in (inner for outer in payload.nodes for inner in outer.walk() if inner.extras):
-            taken = node.extras.keys() & reserved
-            for slot in node.leaves() if taken else ():
-                record = records[slot]
-                message = f"the key {quote(min(taken))} beside 'inputs' is also a key of the result: rename it"
-                records[slot] = invalid_record(message, record.number) if isinstance(record, Record) else record
-        return replace(payload, records=records)
-
-    def _reject(self, work: Work) -> None:
-        """Outside transform jobs the first bad record fails its request."""
-        errors = [record for record in work.encoded if isinstance(record, ServiceError)]
-        if LATE in errors:
-            work.error = LATE
-        elif errors and work.error is None and not self._settings.placeholders:
-            work.error = errors[0]
-
     def _write(self, work: Work) -> Response:
         total = len(work.payload.records)
         try:
@@ -329,20 +211,3 @@ class Pipeline:
             return output.at(origin.number) if isinstance(origin, Record) else output
         (result,) = guarded(lambda _: [self.task.decode(output, record)], [0])
         return result.at(origin.number) if isinstance(result, ServiceError) and isinstance(origin, Record) else result
-
-
-def known_media_type(name: str | None) -> str | None:
-    """SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT, checked once at start. Raises SettingError for a type nobody writes."""
-    if name is not None and name not in formats.WRITABLE:
-        known = ", ".join(formats.WRITABLE)
-        raise SettingError(f"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT={name!r} cannot be written: use one of {known}")
-    return name
-
-
-def _events_only(accept: str | None) -> bool:
-    """Whether a stream of events is asked for, which only a streamed answer can be."""
-    return bool(accept) and streaming.form(accept).media_type == streaming.EVENTS
-
-
-def _placed(record: Encoded | ServiceError, number: int) -> Encoded | ServiceError:
-    return record.at(number) if isinstance(record, ServiceError) and record is not LATE else record

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ import pytest
 
 from batch_handler.application import load
 from batch_handler.errors import ErrorType, ServiceError
-from batch_handler.pipeline import Batch, Pipeline, Work
+from batch_handler.pipeline import Pipeline
+from batch_handler.reading import Batch, Work
 from batch_handler.request import Headers, Record, Request, Response
 from batch_handler.service import summary
 from batch_handler.settings import SettingError, Settings
@@ -385,7 +387,7 @@ def test_empty_lists_get_empty_answers(serve: Callable[..., Pipeline]) -> None:
 def test_the_report_counts_what_was_run_and_the_summary_says_it(serve: Callable[..., Pipeline]) -> None:
     service = serve(BYOC_ENGINE="eager")
     requests = [request("kami"), request("kami ro kami ro kami"), request("kami " * 500), request(b"{")]
-    batch = Batch(lambda *_: None, len(requests), time.monotonic(), len(requests))
+    batch = Batch(lambda *_: None, len(requests), time.monotonic(), math.inf, len(requests))
     works = service.preprocess([Work(one, batch, index) for index, one in enumerate(requests)])
     encoded = [record for work in works for record in work.encoded]
     report = service(requests).report
