@@ -189,7 +189,9 @@ def test_a_dry_run_prints_the_calls_and_sends_none(aws: StandIn, run: Run, writt
 
 def test_the_examples_describe_what_can_be_deployed(aws: StandIn, run: Run) -> None:
     image = push(aws)
-    for path in sorted((ROOT / "examples").glob("*.yaml")):
+    examples = [path for path in sorted((ROOT / "examples").glob("*.yaml")) if not path.stem.endswith("-job")]
+    assert len(examples) >= 3
+    for path in examples:
         ran = run(SCRIPT, path, "--image", image, "--dry-run")
         assert ran.returncode == 0, ran.stderr
         assert "CreateEndpoint" in ran.stdout
