@@ -23,8 +23,8 @@ if __name__ == "__main__":
     checkout.enter(("boto3",))
 
 import boto3
-from botocore.exceptions import BotoCoreError, ClientError
 
+from aws_faults import AWS_FAULTS, sentence
 from publishing.docker import Client, build, build_flags, client, described, logged_in
 from publishing.errors import PublishingError
 from publishing.naming import PLATFORMS, tag
@@ -47,12 +47,8 @@ def main() -> int:
     except PublishingError as error:
         print(f"build_and_push: {error}", file=sys.stderr)
         return 1
-    except ClientError as error:
-        said = error.response["Error"]
-        print(f"build_and_push: AWS refused {error.operation_name}: {said['Message']} ({said['Code']})", file=sys.stderr)
-        return 1
-    except BotoCoreError as error:
-        print(f"build_and_push: AWS cannot be asked: {error}", file=sys.stderr)
+    except AWS_FAULTS as error:
+        print(f"build_and_push: {sentence(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("build_and_push: stopped; running this again takes it up", file=sys.stderr)

@@ -15,10 +15,11 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = CHECKOUT / ".venv"
 
 
-def enter(modules: Sequence[str], environment: Path = ENVIRONMENT) -> None:
+def enter(modules: Sequence[str], environment: Path = ENVIRONMENT, command: str = "make tools") -> None:
     """Start the running script again with the environment's Python, unless that runs it already.
 
-    Ends the program with one sentence when there is no environment and `modules` are not all here either.
+    Ends the program with one sentence when there is no environment and `modules` are not all here either;
+    `command` is what brings them.
     """
     python = environment / "bin" / "python"
     if Path(sys.prefix).resolve() != environment.resolve() and os.access(python, os.X_OK):
@@ -26,4 +27,4 @@ def enter(modules: Sequence[str], environment: Path = ENVIRONMENT) -> None:
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
         script = Path(sys.argv[0]).stem
-        sys.exit(f"{script}: Python has no {', '.join(missing)} here: run make serve or make model in {CHECKOUT} first")
+        sys.exit(f"{script}: Python has no {', '.join(missing)} here: run {command} in {CHECKOUT} first")

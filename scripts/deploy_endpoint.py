@@ -27,9 +27,9 @@ if __name__ == "__main__":
     checkout.enter(("boto3", "jsonschema", "rich", "yaml"))
 
 import boto3
-from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 
+from aws_faults import AWS_FAULTS, sentence
 from deployment.applying import apply
 from deployment.calls import readable
 from deployment.deleting import delete
@@ -62,12 +62,8 @@ def main() -> int:
     except DeploymentError as error:
         print(f"deploy_endpoint: {error}", file=sys.stderr)
         return 1
-    except ClientError as error:
-        said = error.response["Error"]
-        print(f"deploy_endpoint: AWS refused {error.operation_name}: {said['Message']} ({said['Code']})", file=sys.stderr)
-        return 1
-    except BotoCoreError as error:
-        print(f"deploy_endpoint: AWS cannot be asked: {error}", file=sys.stderr)
+    except AWS_FAULTS as error:
+        print(f"deploy_endpoint: {sentence(error)}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader of the printed calls has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -30,7 +30,7 @@ from pathlib import Path
 import checkout
 
 if __name__ == "__main__":
-    checkout.enter(("yaml", "tqdm", "model_archiver"))
+    checkout.enter(("yaml", "tqdm", "model_archiver"), command="make serve or make model")
 
 import yaml
 from tqdm import tqdm

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from batch_handler.internal import GPUS
 from batch_handler.settings import SettingError, Settings
 from entrypoint.nvml import Gpu, Inventory
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
-GPUS = "_BYOC_GPUS"
-"""For our handler: the identifiers by ``gpu_id``, of which each worker keeps its own."""
 HIDDEN = "-1"
 """Hides every GPU, and unlike an empty value stays a number for TorchServe, which reads nothing else."""
 NONE = (HIDDEN, "NoDevFiles", "none", "void")

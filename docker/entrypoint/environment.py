@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from batch_handler.internal import EARLY_ANSWERS, FAILURE_FILE
 from batch_handler.settings import TABLE, Settings
 
-FAILURE_FILE = "_BYOC_FAILURE_FILE"
-EARLY_ANSWERS = "_BYOC_EARLY_ANSWERS"
 # TorchServe reads these by itself, past the configuration that was checked.
 UNWANTED = ("TS_CONFIG_FILE", "TS_MODEL_SERVER_HOME", "LOG_LOCATION", "METRICS_LOCATION", "SM_TELEMETRY_LOG")
 CACHES = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from batch_handler.artefact import TENSOR_TASK, detect
+from batch_handler.internal import FAILURE_FILE
 from batch_handler.resources import Resources
 from batch_handler.settings import Settings, flag, resolve, response_limit_mb
 from entrypoint import (
@@ -192,7 +193,7 @@ def _write(given: Given, source: model.Source, launch: torchserve.Launch) -> lis
 
 def _circumstances(given: Given, prepared: Prepared) -> diagnosis.Circumstances:
     return diagnosis.Circumstances(
-        failure_file=Path(prepared.variables[environment.FAILURE_FILE]),
+        failure_file=Path(prepared.variables[FAILURE_FILE]),
         handler=prepared.source.handler,
         ours=prepared.source.ours,
         python=given.home.python,

@@ -16,12 +16,11 @@ from typing import Any, NoReturn
 
 import torch
 
+from batch_handler.internal import GPUS
 from batch_handler.settings import SettingError, Settings
 
 log = logging.getLogger(__name__)
 
-GPUS = "_BYOC_GPUS"
-"""Identifiers of the container's GPUs in the order of TorchServe's ``gpu_id``; the entrypoint sets it."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SIXTEEN_BITS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 CAPABILITIES = {"tf32": (8, 0), "bf16": (8, 0), "fp16": (7, 0)}

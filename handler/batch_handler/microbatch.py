@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import logging
-import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -139,39 +138,29 @@ Forward = Callable[[Sequence[int]], Sequence[Any]]
 
 
 class Lanes:
-    """As many threads as there are engines; each runs one micro-batch at a time with single-threaded kernels."""
+    """Threads that run a given list of micro-batches to its end; what keeps arriving is the scheduler's."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self._pool = ThreadPoolExecutor(count, "lane") if count > 1 else None
 
-    def run(
-        self,
-        batches: Sequence[MicroBatch],
-        forward: Forward,
-        total: int,
-        report: Report,
-        deadline: float = math.inf,
-    ) -> list[Any]:
+    def run(self, batches: Sequence[MicroBatch], forward: Forward, total: int, report: Report) -> list[Any]:
         """Run every micro-batch; returns one result per record index, errors in the places of the records they hit.
 
         `forward` takes record indices and returns as many results. When it fails, the micro-batch is halved until only
-        the record at fault is left alone with its error. What has not begun by `deadline` (time.monotonic) is not run.
+        the record at fault is left alone with its error.
         """
-        results: list[Any] = [LATE] * total
+        results: list[Any] = [None] * total
 
         def one(batch: MicroBatch) -> tuple[MicroBatch, float]:
             started = time.perf_counter()
-            if time.monotonic() > deadline:
-                return MicroBatch((), 0, 0), 0.0
             for index, result in zip(batch.indices, guarded(forward, batch.indices), strict=True):
                 results[index] = result
             return batch, time.perf_counter() - started
 
         in_order = map(one, batches) if self._pool is None or len(batches) < 2 else self._pool.map(one, batches)
         for batch, seconds in in_order:
-            if batch.indices:
-                report.add(batch, seconds)
+            report.add(batch, seconds)
         return results
 
 

@@ -98,7 +98,7 @@ class Pipeline:
 
     def inference(self, works: Sequence[Work]) -> None:
         """Hand what is to be run to the lanes; a request without any such record is complete as it is."""
-        jobs = [Job(work, work.passes, work.batch.until) for work in works if not self._is_streamed(work)]
+        jobs = [Job(work, work.passes, work.batch.until) for work in works if not self._stream(work)]
         self._complete([job for job in jobs if not job.passes])
         waiting = [job for job in jobs if job.passes]
         self._held.update((job.owner.request.id, job) for job in waiting)
@@ -113,8 +113,8 @@ class Pipeline:
             elif held is not None:
                 held.set()
 
-    def _is_streamed(self, work: Work) -> bool:
-        """Whether the answer goes out piece by piece, which then begins. A transform job gets its lines whole."""
+    def _stream(self, work: Work) -> bool:
+        """Begin an answer that goes out piece by piece; False where it goes out whole, as a transform job's always do."""
         records = work.encoded if work.error is None else ()
         asked = any(isinstance(record, Encoded) and record.options.get("stream") for record in records)
         accept = work.request.headers.get("Accept")

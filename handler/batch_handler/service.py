@@ -19,14 +19,12 @@ from batch_handler import device
 from batch_handler.application import Application, load
 from batch_handler.artefact import ArtefactError
 from batch_handler.errors import ServiceError
+from batch_handler.internal import EARLY_ANSWERS, FAILURE_FILE
 from batch_handler.microbatch import Report
 from batch_handler.request import Headers, Part, Request, Response
 from batch_handler.settings import SettingError, resolve
 from batch_handler.worker_protocol import Conversation, DisconnectedError
 
-FAILURE_FILE = "_BYOC_FAILURE_FILE"
-EARLY_ANSWERS = "_BYOC_EARLY_ANSWERS"
-"""Set where the frontend takes answers before their batch has ended."""
 CANCEL = "x-byoc-cancel"
 """Marks, in place of a request, one whose caller left; the frontend lets no caller send it."""
 

@@ -10,18 +10,16 @@ import multiprocessing
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Self
 
 import uvloop
 
 from .arrivals import Step
-from .caller import Caller, Plan
+from .caller import Caller, Plan, Tally
 from .errors import LoadTestError
-from .latencies import Latencies
 
 REPORT_S = 0.5
 SWITCH_S = 0.0005
@@ -33,16 +31,9 @@ OPENED, CLOSED, SEEN, DONE = "opened", "closed", "seen", "done"
 
 
 @dataclass(slots=True)
-class Seen:
+class Seen(Tally):
     """What one process, or all of them together, saw of a step so far. ``cpu`` is the busiest process's share of one CPU."""
 
-    finished: int = 0
-    good: int = 0
-    received: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
-    samples: dict[str, str] = field(default_factory=dict)
-    latencies: Latencies = field(default_factory=Latencies)
-    delays: Latencies = field(default_factory=Latencies)
     measured_s: float = 0.0
     cpu: float = 0.0
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from batch_handler import device
+from batch_handler.internal import GPUS
 from batch_handler.scheduler import LEAST_BUDGET, Job, Scheduler
 from batch_handler.settings import SettingError, Settings
 from batch_handler.tasks import Encoded, load
@@ -36,14 +37,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, tuple[int, int]], Non
 
 @pytest.mark.parametrize(("number", "own"), [(0, "GPU-a"), (1, "MIG-b")])
 def test_a_worker_keeps_the_gpu_it_was_given_by_its_identifier(number: int, own: str) -> None:
-    environment = {device.GPUS: "GPU-a,MIG-b", device.VISIBLE: "0,1"}
+    environment = {GPUS: "GPU-a,MIG-b", device.VISIBLE: "0,1"}
     device.pin(number, environment)
     assert environment[device.VISIBLE] == own
 
 
 @pytest.mark.parametrize(("number", "identifiers"), [(None, "GPU-a"), (0, ""), (3, "GPU-a")])
 def test_a_worker_that_was_given_none_changes_nothing(number: int | None, identifiers: str) -> None:
-    environment = {device.GPUS: identifiers, device.VISIBLE: "0"}
+    environment = {GPUS: identifiers, device.VISIBLE: "0"}
     device.pin(number, environment)
     assert environment[device.VISIBLE] == "0"
 
@@ -52,7 +53,7 @@ def test_gpus_that_torch_cannot_use_are_told_and_the_cpu_serves(
     settings: Resolved, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     device._tell_unusable.cache_clear()
-    monkeypatch.setenv(device.GPUS, "GPU-a")
+    monkeypatch.setenv(GPUS, "GPU-a")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert [device.device(settings(BYOC_DEVICE="auto")) for _ in range(3)] == [CPU] * 3
     assert caplog.text.count("torch can use none of the GPUs GPU-a: this worker serves on the CPU") == 1

@@ -169,12 +169,7 @@ def test_what_has_not_begun_by_its_deadline_is_late_and_never_run() -> None:
     assert len(machine.ran) == 1
 
 
-def test_there_is_room_again_when_what_waits_is_less_than_a_round() -> None:
-    machine = Machine(lanes=1)
-    machine.gate.clear()
-    machine.submit(job("running", BUDGET))
-    machine.await_running(1)
-    machine.submit(*[job(owner, BUDGET) for owner in range(3)])
+def assert_room_comes_when_the_gate_opens(machine: Machine) -> None:
     waiter = threading.Thread(target=machine.scheduler.await_room)
     waiter.start()
     waiter.join(0.05)
@@ -182,6 +177,15 @@ def test_there_is_room_again_when_what_waits_is_less_than_a_round() -> None:
     machine.gate.set()
     waiter.join(WAIT_S)
     assert not waiter.is_alive()
+
+
+def test_there_is_room_again_when_what_waits_is_less_than_a_round() -> None:
+    machine = Machine(lanes=1)
+    machine.gate.clear()
+    machine.submit(job("running", BUDGET))
+    machine.await_running(1)
+    machine.submit(*[job(owner, BUDGET) for owner in range(3)])
+    assert_room_comes_when_the_gate_opens(machine)
 
 
 def test_heavy_requests_leave_room_for_others_up_to_a_number() -> None:
@@ -191,13 +195,7 @@ def test_heavy_requests_leave_room_for_others_up_to_a_number() -> None:
     machine.submit(*[job(owner, *heavy) for owner in range(HEAVY_AT_ONCE - 1)])
     machine.scheduler.await_room()
     machine.submit(job("one more", *heavy))
-    waiter = threading.Thread(target=machine.scheduler.await_room)
-    waiter.start()
-    waiter.join(0.05)
-    assert waiter.is_alive()
-    machine.gate.set()
-    waiter.join(WAIT_S)
-    assert not waiter.is_alive()
+    assert_room_comes_when_the_gate_opens(machine)
 
 
 def test_a_report_adds_up_what_was_run_since_the_last() -> None:

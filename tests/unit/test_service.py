@@ -11,6 +11,7 @@ import pytest
 
 from batch_handler import service as door
 from batch_handler.errors import ErrorType
+from batch_handler.internal import FAILURE_FILE
 from batch_handler.settings import SettingError, Settings
 
 Make = Callable[..., Settings]
@@ -75,7 +76,7 @@ def test_every_status_of_ours_has_its_phrase() -> None:
 def test_a_model_that_cannot_be_loaded_is_told_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(door.FAILURE_FILE, str(tmp_path / "failure"))
+    monkeypatch.setenv(FAILURE_FILE, str(tmp_path / "failure"))
     monkeypatch.setenv("HF_TASK", "poetry")
     monkeypatch.setattr(door, "_application", None)
     with pytest.raises(SettingError):

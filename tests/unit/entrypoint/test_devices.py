@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import nvidia
+from batch_handler.internal import GPUS
 from batch_handler.settings import SettingError, resolve
 from entrypoint import devices, nvml
 from entrypoint.devices import Devices, check_driver, choose, visible
@@ -130,7 +131,7 @@ def test_torchserve_reads_numbers_and_our_workers_identifiers(
     variables = Devices(gpus).variables()
     assert variables["CUDA_VISIBLE_DEVICES"] == numbers
     assert variables["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    assert variables[devices.GPUS].split(",") == identifiers(gpus)
+    assert variables[GPUS].split(",") == identifiers(gpus)
 
 
 def test_without_gpus_torchserve_reads_a_number_too() -> None:

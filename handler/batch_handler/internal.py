@@ -1,0 +1,10 @@
+"""Environment variables between the entrypoint, which sets them, and the worker. They are nobody else's."""
+
+from __future__ import annotations
+
+FAILURE_FILE = "_BYOC_FAILURE_FILE"
+"""Where a worker writes why its model cannot be loaded."""
+EARLY_ANSWERS = "_BYOC_EARLY_ANSWERS"
+"""``true`` where the frontend takes answers before their batch has ended."""
+GPUS = "_BYOC_GPUS"
+"""Identifiers of the container's GPUs in the order of TorchServe's ``gpu_id``, of which each worker keeps its own."""
