@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve model tools image image-gpu test test-all lint bench bench-standard bench-quick lock clean
+.PHONY: help serve model tools image image-gpu test test-all soak lint bench bench-standard bench-quick lock clean
 
 MODEL ?=
 PORT ?= 8080
@@ -38,6 +38,9 @@ test: lint build/.home build/.model build/.local_mode ## lint, types, unit, serv
 
 test-all: test ## test, and whatever takes longer
 	@$(setup) test_all
+
+soak: build/.home build/.model .venv/.tests ## ten minutes of 512 clients at the image in Docker (SOAK_MINUTES=)
+	@$(setup) soak
 
 lint: .venv/.tests ## ruff, mypy, hadolint, shellcheck
 	@$(setup) lint

