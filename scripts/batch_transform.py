@@ -30,7 +30,7 @@ if __name__ == "__main__":
 
 from transform import rules, sagemaker, sharding
 from transform.command import STOPPED, Here, run_here
-from transform.description import Description, described, read
+from transform.description import Description, described, not_done_here, read
 from transform.faults import JobError
 from transform.journal import default_root
 from transform.objects import listed
@@ -68,7 +68,10 @@ def main() -> int:
     options = parse_arguments()
     try:
         description = described(request_of(options), local=options.local is not None or options.shard is not None)
-        for sentence in rules.doubtful(description.job):
+        doubts = [*rules.doubtful(description.job)]
+        if options.local is not None:
+            doubts += not_done_here(description.request)
+        for sentence in doubts:
             print(f"note: {sentence}", file=sys.stderr)
         if options.shard:
             return shard(options, description)

@@ -27,6 +27,8 @@ LOCAL_DEFAULTS: Mapping[str, Any] = {
     "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
 }
 """What a job on this machine need not say."""
+NOT_DONE_HERE = ("DataCaptureConfig", "ExperimentConfig", "Tags")
+"""Parts of a request that only the platform carries out; a job on this machine says that it does not."""
 URIS = (("TransformInput", "DataSource", "S3DataSource", "S3Uri"), ("TransformOutput", "S3OutputPath"))
 
 
@@ -118,6 +120,13 @@ def described(given: Mapping[str, Any], local: bool) -> Description:
     if faults:
         raise JobError("the job description is not right: " + "; ".join(faults))
     return Description(request, model, job)
+
+
+def not_done_here(request: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each part of the request that has no meaning on this machine."""
+    for key in NOT_DONE_HERE:
+        if request.get(key):
+            yield f"{key} is for SageMaker alone: the job here does nothing about it"
 
 
 def _for_checking(request: Mapping[str, Any]) -> dict[str, Any]:

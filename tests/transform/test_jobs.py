@@ -11,6 +11,7 @@ from typing import Any
 import dirty_lines
 import pytest
 from runner import LINES, Runner
+from stand_in_container import StandIn
 
 from running import RunningServer
 
@@ -174,3 +175,19 @@ def test_a_compressed_input_gives_what_it_gives_inflated(
     )
     assert plain.returncode == packed.returncode == 0, packed.stderr
     assert (tmp_path / "out" / "a.jsonl.out").read_bytes() == (tmp_path / "out2" / "a.jsonl.out").read_bytes()
+
+
+def test_what_only_sagemaker_carries_out_is_said_to_be_left_undone(run: Runner, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('"a line"\n')
+    description = {
+        "TransformInput": {"DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": str(tmp_path / "in.jsonl")}}},
+        "TransformOutput": {"S3OutputPath": str(tmp_path / "out")},
+        "DataCaptureConfig": {"DestinationS3Uri": "s3://bucket/captured"},
+    }
+    job = tmp_path / "job.yaml"
+    job.write_text(json.dumps(description))
+    with StandIn() as container:
+        done = run(job, "--local", container.url)
+    assert done.returncode == 0
+    assert "note: DataCaptureConfig is for SageMaker alone" in done.stderr
+    assert "ExperimentConfig" not in done.stderr
