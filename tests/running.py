@@ -64,12 +64,14 @@ class Endpoint:
             assert time.monotonic() < deadline, f"/ping did not become {status} within {limit_s} s"
             time.sleep(0.05)
 
-    def metrics(self) -> dict[str, float]:
-        """The values of /metrics, by sample name with its labels: ``byoc_requests_total{status="200"}``."""
+    def metrics(self, model: str = "model") -> dict[str, float]:
+        """What /metrics tells of a model and of the server, by name and further labels: ``byoc_requests_total{status="200"}``."""
         values = {}
         for family in text_string_to_metric_families(self.http.get("/metrics").text):
             for sample in family.samples:
-                labels = ",".join(f'{key}="{value}"' for key, value in sample.labels.items())
+                if sample.labels.get("model", model) != model:
+                    continue
+                labels = ",".join(f'{key}="{value}"' for key, value in sample.labels.items() if key != "model")
                 values[sample.name + (f"{{{labels}}}" if labels else "")] = sample.value
         return values
 

@@ -20,7 +20,7 @@ TOKENS, PADDING = "byoc_tokens_total", "byoc_padding_tokens_total"
 RECORDS, PASSES = "byoc_records_total", "byoc_forward_passes_total"
 
 Samples = Mapping[tuple[str, str], float]
-"""Values by name and label (the bucket's bound, the outcome or the status)."""
+"""Values by name and label (the bucket's bound, the outcome or the status), those of all models together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ def read(url: str | None) -> Samples | None:
     try:
         with urllib.request.urlopen(url, timeout=LIMIT_S) as answer:  # noqa: S310 -- http or https by its construction
             text = answer.read().decode("utf-8")
-        found = {
-            (sample.name, next(iter(sample.labels.values()), "")): sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-        }
+        found: dict[tuple[str, str], float] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                key = sample.name, next((value for label, value in sample.labels.items() if label != "model"), "")
+                found[key] = found.get(key, 0.0) + sample.value
     except (OSError, ValueError):
         return None
     return found if any(name.startswith(BATCHES) for name, _ in found) else None

@@ -37,6 +37,7 @@ final class Exchange {
     private FullHttpRequest request;
     private FullHttpResponse refusal;
     private Runnable onAbandoned = () -> { };
+    private ModelMetrics metrics;
     private boolean inFlight;
     private volatile long records;
 
@@ -103,6 +104,15 @@ final class Exchange {
 
     void setRecords(long count) {
         records = count;
+    }
+
+    /** Where this call is counted; for a call of a model only. */
+    ModelMetrics metrics() {
+        return metrics;
+    }
+
+    void countIn(ModelMetrics ofModel) {
+        metrics = ofModel;
     }
 
     boolean inFlight() {

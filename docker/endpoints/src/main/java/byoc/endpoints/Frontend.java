@@ -50,7 +50,7 @@ public final class Frontend extends ModelServer {
     private final Readiness readiness = new Readiness();
     private final InFlight inFlight = new InFlight();
     private final PendingCalls pending;
-    private final Metrics metrics = new Metrics(inFlight::count);
+    private final Metrics metrics = new Metrics();
 
     private Frontend(ConfigManager configuration) {
         super(configuration);
@@ -100,7 +100,7 @@ public final class Frontend extends ModelServer {
     private void serve()
             throws InterruptedException, IOException, GeneralSecurityException, InvalidSnapshotException {
         Optional<JobSummary> summary =
-                settings.transformJob() ? Optional.of(new JobSummary(metrics)) : Optional.empty();
+                settings.transformJob() ? Optional.of(new JobSummary(metrics.of(settings.model()))) : Optional.empty();
         Drain drain = new Drain(settings, readiness, inFlight, pending, summary);
         Runtime.getRuntime().addShutdownHook(new Thread(drain, "byoc-drain"));
         ChannelFuture closed = startRESTserver().get(0);
@@ -143,8 +143,9 @@ public final class Frontend extends ModelServer {
     }
 
     private Pipeline pipeline() {
-        InvocationDesk desk = new InvocationDesk(settings, readiness, pending, metrics);
-        Ledger ledger = new Ledger(inFlight, metrics, new AccessLog(settings.jsonLog()), readiness);
+        InvocationDesk desk = new InvocationDesk(settings, readiness, pending);
+        ModelMetrics served = metrics.of(settings.model());
+        Ledger ledger = new Ledger(inFlight, call -> served, new AccessLog(settings.jsonLog()), readiness);
         return new Pipeline(settings, pending, new Router(settings, readiness, metrics, desk), ledger);
     }
 }

@@ -24,7 +24,6 @@ final class Invocation extends Job {
 
     private final Exchange exchange;
     private final PendingCalls pending;
-    private final Metrics metrics;
     private final Gathering gathering;
     private final Model model;
     private final int bodyBytes;
@@ -39,13 +38,11 @@ final class Invocation extends Job {
             int bodyBytes,
             Exchange exchange,
             PendingCalls pending,
-            Metrics metrics,
             Gathering gathering) {
         super(model.getModelName(), null, WorkerCommands.PREDICT, input);
         input.belongTo(this);
         this.exchange = exchange;
         this.pending = pending;
-        this.metrics = metrics;
         this.gathering = gathering;
         this.model = model;
         this.bodyBytes = bodyBytes;
@@ -116,8 +113,8 @@ final class Invocation extends Job {
 
     private void finish(WorkerReply reply) {
         settle();
-        metrics.queued((getScheduled() - getBegin()) / 1e9);
-        reply.report(metrics, exchange);
+        exchange.metrics().queued((getScheduled() - getBegin()) / 1e9);
+        reply.report(exchange);
         reply.batch().ifPresent(batch -> gathering.answered(model, batch));
     }
 

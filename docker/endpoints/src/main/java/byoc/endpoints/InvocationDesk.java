@@ -22,14 +22,12 @@ final class InvocationDesk {
     private final Settings settings;
     private final Readiness readiness;
     private final PendingCalls pending;
-    private final Metrics metrics;
     private final Gathering gathering = new Gathering();
 
-    InvocationDesk(Settings settings, Readiness readiness, PendingCalls pending, Metrics metrics) {
+    InvocationDesk(Settings settings, Readiness readiness, PendingCalls pending) {
         this.settings = settings;
         this.readiness = readiness;
         this.pending = pending;
-        this.metrics = metrics;
     }
 
     /** Queues the call; its answer comes from a worker thread, some time later. */
@@ -42,7 +40,7 @@ final class InvocationDesk {
         FullHttpRequest request = exchange.request();
         CallInput input = new CallInput(Exchange.freshId());
         Invocation invocation =
-                new Invocation(model, input, request.content().readableBytes(), exchange, pending, metrics, gathering);
+                new Invocation(model, input, request.content().readableBytes(), exchange, pending, gathering);
         if (!pending.admit(invocation)) {
             exchange.answer(pending.overBudget());
             return;

@@ -11,11 +11,11 @@ final class JobSummary {
     private static final Logger LOG = LoggerFactory.getLogger("byoc.frontend");
     private static final long PERIOD_NANOSECONDS = 60_000_000_000L;
 
-    private final Metrics metrics;
+    private final ModelMetrics metrics;
     private long toldAt = System.nanoTime();
     private double told;
 
-    JobSummary(Metrics metrics) {
+    JobSummary(ModelMetrics metrics) {
         this.metrics = metrics;
     }
 
@@ -34,7 +34,7 @@ final class JobSummary {
 
     private void tell(String title) {
         toldAt = System.nanoTime();
-        Metrics.Totals totals = metrics.totals();
+        ModelMetrics.Totals totals = metrics.totals();
         if (totals.records() == told) {
             return;
         }

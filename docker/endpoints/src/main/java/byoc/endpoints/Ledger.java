@@ -1,16 +1,23 @@
 package byoc.endpoints;
 
+import java.util.function.Function;
+
 /** Writes down each call of {@code /invocations}: in flight, in the metrics, and as an access line. */
 final class Ledger {
     /** nginx's status for a caller that hung up before the answer; it goes on no wire. */
     static final int CALLER_LEFT = 499;
 
     private final InFlight inFlight;
-    private final Metrics metrics;
+    private final Function<Exchange, ModelMetrics> metrics;
     private final AccessLog accessLog;
     private final Readiness readiness;
 
-    Ledger(InFlight inFlight, Metrics metrics, AccessLog accessLog, Readiness readiness) {
+    /** {@code metrics} tells in whose numbers a call is counted. */
+    Ledger(
+            InFlight inFlight,
+            Function<Exchange, ModelMetrics> metrics,
+            AccessLog accessLog,
+            Readiness readiness) {
         this.inFlight = inFlight;
         this.metrics = metrics;
         this.accessLog = accessLog;
@@ -25,7 +32,9 @@ final class Ledger {
         if (!exchange.isInvocation()) {
             return;
         }
+        exchange.countIn(metrics.apply(exchange));
         inFlight.enter(); // before the look at readiness, so that the drain sees either this count or no such call
+        exchange.metrics().entered();
         exchange.setInFlight(true);
         if (readiness.isStopping()) {
             leave(exchange);
@@ -36,7 +45,7 @@ final class Ledger {
         if (!exchange.isInvocation()) {
             return;
         }
-        metrics.answered(status);
+        exchange.metrics().answered(status);
         accessLog.line(exchange.id(), status, exchange.records(), System.nanoTime() - exchange.arrived());
         leave(exchange);
     }
@@ -44,6 +53,7 @@ final class Ledger {
     private void leave(Exchange exchange) {
         if (exchange.inFlight()) {
             exchange.setInFlight(false);
+            exchange.metrics().left();
             inFlight.leave();
         }
     }

@@ -103,7 +103,8 @@ final class WorkerReply {
     }
 
     /** Passes the handler's notes on. */
-    void report(Metrics metrics, Exchange exchange) {
+    void report(Exchange exchange) {
+        ModelMetrics metrics = exchange.metrics();
         metrics.records(goodRecords, badRecords);
         metrics.span(exchange.arrived());
         exchange.setRecords((long) (goodRecords + badRecords));
