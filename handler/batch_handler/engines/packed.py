@@ -17,6 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from batch_handler.engines import Tokens
 from batch_handler.engines.attention import attend
 from batch_handler.engines.heads import Head
+from batch_handler.engines.linear import reorder
 from batch_handler.engines.rows import Layout, RowEngine
 
 ATTENTION = "byoc_packed"
@@ -47,7 +48,7 @@ ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, lambda *_, **__: None)
 
 
 class Packed(RowEngine):
-    """Padding-free forward passes. Shares the weights with the model it was made from.
+    """Padding-free forward passes. Shares the weights with the model it was made from, but for those of its linear layers.
 
     Raises whatever the architecture raises when it cannot run this way; `engines.choose` then takes another engine.
     """
@@ -57,6 +58,7 @@ class Packed(RowEngine):
     def __init__(self, model: Any, head: Head | None = None) -> None:
         super().__init__(head or Head(model))
         self._base = with_attention(model, ATTENTION)
+        reorder(self._base)
         self._layout = Layout.of(self._base)
 
     def states(self, records: Sequence[Tokens]) -> torch.Tensor:

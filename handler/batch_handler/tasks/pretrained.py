@@ -37,6 +37,14 @@ def load_model(auto_class: Any, directory: Path, settings: Settings) -> Any:
     return place(model.eval().requires_grad_(False), settings)
 
 
+def sample_logits(model: Any) -> torch.Tensor:
+    """What a generating model says after two short rows of tokens: rows × tokens × vocabulary."""
+    tokens = torch.arange(5, 15, device=model.device).reshape(2, 5) % model.config.vocab_size
+    decoder = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
+    logits: torch.Tensor = model(input_ids=tokens, use_cache=False, **decoder).logits
+    return logits
+
+
 def engine_for(model: Any, directory: Path, settings: Settings, head: bool, per_token: bool = False) -> Engine:
     """The engine for a model and the directory that it was loaded from. Raises what `engines.choose` raises."""
     lanes = settings.threads or resources.available().whole_cpus

@@ -16,6 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, LogitsProcessorList, StoppingCriteriaList
 
 from batch_handler.artefact import ArtefactError
+from batch_handler.engines.linear import reorder_where_equal
 from batch_handler.errors import ServiceError, invalid_record
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
@@ -25,7 +26,7 @@ from batch_handler.tasks.generation_pieces import Pieces, text
 from batch_handler.tasks.generation_prompts import Message, Prompts, answered
 from batch_handler.tasks.generation_trial import Company, habits
 from batch_handler.tasks.parameters import Parameter, boolean, checked, number, text_or_texts, whole
-from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
+from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input, sample_logits
 from batch_handler.tasks.sampling import SAMPLING, StopAt, drawing
 from batch_handler.tasks.tokenisation import refuse_truncation
 
@@ -67,6 +68,7 @@ class TextGeneration:
         self._tokenizer = load_tokenizer(directory, settings)
         self._prompts = Prompts(self._tokenizer)
         self._model = load_model(AutoModelForCausalLM, directory, settings)
+        reorder_where_equal(self._model, self._model.get_output_embeddings(), lambda: sample_logits(self._model))
         own = self._model.generation_config
         self._sampling = {name: getattr(own, name, None) for name in SAMPLING}
         self._own_rules = {name: getattr(own, name, None) for name in LOOKS_AT_PROMPT}

@@ -14,13 +14,14 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, StoppingCriteriaList
 
 from batch_handler.artefact import ArtefactError
+from batch_handler.engines.linear import reorder_where_equal
 from batch_handler.errors import ServiceError, invalid_record, quote
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded, generation
 from batch_handler.tasks.parameters import Parameter, boolean, checked, number, text, whole
-from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input
+from batch_handler.tasks.pretrained import load_model, load_tokenizer, longest_input, sample_logits
 from batch_handler.tasks.sampling import SAMPLING, drawing
 from batch_handler.tasks.tokenisation import readable, refuse_truncation, single_text
 
@@ -50,6 +51,7 @@ class TextToText:
         if self._tokenizer.pad_token_id is None:
             raise ArtefactError("the tokenizer has no padding token: set pad_token in tokenizer_config.json")
         self._model = load_model(AutoModelForSeq2SeqLM, directory, settings)
+        reorder_where_equal(self._model, self._model.get_output_embeddings(), lambda: sample_logits(self._model))
         own = {name: getattr(self._model.generation_config, name, None) for name in SAMPLING}
         self._own_sampling = {name: value for name, value in own.items() if value is not None}
         self._limit = longest_input(directory, self._tokenizer, settings)
