@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from batch_handler.internal import EARLY_ANSWERS, FAILURE_FILE
+from batch_handler.internal import EARLY_ANSWERS, FAILURE_FILE, LOG_MARK, STAGES
 from batch_handler.settings import TABLE, Settings
 
 # TorchServe reads these by itself, past the configuration that was checked.
@@ -48,10 +49,12 @@ def worker_environment(
     pool_threads: int,
     packages: Path | None = None,
     devices: Mapping[str, str] | None = None,
+    stages: bool = False,
 ) -> dict[str, str]:
     """Everything a worker reads, under the first of its names, so that nobody has to resolve it again.
 
     ``packages`` are the artefact's own, found after ours; ``devices`` the variables about GPUs.
+    ``stages`` says whether the time of every request's stages is taken.
     ``effective`` holds the values that follow from others (threads, limits) by their names in the settings table.
     """
     values = {name: effective.get(name, getattr(settings, name)) for name in TABLE}
@@ -64,7 +67,9 @@ def worker_environment(
     arenas = {"MALLOC_ARENA_MAX": str(max(2, int(effective["threads"])))}
     search = [library] if packages is None else [library, packages]
     paths = {"PYTHONPATH": os.pathsep.join(map(str, search)), "TMPDIR": str(work / "tmp"), FAILURE_FILE: str(work / "failure")}
-    ours = caches | FIXED | warnings | pools | arenas | canonical | paths | dict(devices or {})
+    # Drawn by chance, so that nothing that a caller sends and a script prints can begin with it.
+    told = {LOG_MARK: secrets.token_hex(8), STAGES: str(stages).lower()}
+    ours = caches | FIXED | warnings | pools | arenas | canonical | paths | told | dict(devices or {})
     return inherited | _identity(environment, work) | ours
 
 

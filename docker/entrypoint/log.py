@@ -1,13 +1,16 @@
-"""The entrypoint's own log lines, as config/log4j2.xml writes the frontend's: text, or one JSON object a line."""
+"""The entrypoint's own log lines; their form is everybody's, of batch_handler.log_lines."""
 
 from __future__ import annotations
 
-import json
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any, TextIO
+
+from batch_handler import log_lines
+from batch_handler.settings import TABLE
 
 LEVELS = ("DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 NAME = "byoc.entrypoint"
@@ -43,9 +46,16 @@ class Log:
         print(self.line(level, message, fields), file=stream, flush=True)
 
     def line(self, level: str, message: str, fields: Mapping[str, Any] | None = None) -> str:
-        """One log line; times are UTC with milliseconds (RFC 3339)."""
-        time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        if self.format == "text":
-            return f"{time} {level} {message}"
-        entry = {"time": time, "level": level, "logger": NAME, "message": message, **(fields or {})}
-        return json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
+        """One log line."""
+        return log_lines.line(self.format, level, NAME, message, fields=fields)
+
+    def uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """For sys.excepthook: a fault of ours, with its traceback in one record."""
+        told = "".join(traceback.format_exception(kind, error, trace))
+        self.error(f"the entrypoint failed: {kind.__name__}\n{told}")
+
+
+def provisional(environment: Mapping[str, str]) -> Log:
+    """The log until all settings are known to be good: a bad one is told in the form that was asked for."""
+    asked = environment.get(TABLE["log_format"].variables[0], "").strip().lower()
+    return Log(log_lines.JSON if asked == log_lines.JSON else "text")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import traceback
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from batch_handler.resources import available
 from batch_handler.settings import SettingError, Settings, flag, resolve, unknown_sagemaker_variables
 from entrypoint import foresight, home, privileges, properties
 from entrypoint.failure import BAD_ARTEFACT, BAD_SETTING, CANNOT_RUN, StartError
-from entrypoint.log import Log
+from entrypoint.log import Log, provisional
 from entrypoint.process import Signals
 from entrypoint.start import Given, prepare, run
 from entrypoint.workdir import FULL, NEEDED, TMP, StartTurn, work_directory
@@ -24,7 +25,8 @@ def serve(signals: Signals, hint: bool) -> int:
     A request to stop that comes before java runs leaves as StopRequested.
     """
     began = time.monotonic()
-    log = Log()
+    log = provisional(os.environ)
+    sys.excepthook = log.uncaught
     try:
         place = home.find()
         baked = read_configuration(place)

@@ -28,6 +28,7 @@ from entrypoint import (
     report,
     requirements,
     torchserve,
+    traces,
 )
 from entrypoint.capacity import capacity, heap_mb
 from entrypoint.home import Home
@@ -76,6 +77,7 @@ def prepare(given: Given, model_dir: Path, task: str | None, program: str, turn:
         given.log.warning(gpus.note)
     if too_late := patience(settings):
         given.log.warning(too_late)
+    exporter = traces.exporter(given.environment, given.home)
     packages = _install(given, settings, source)
     if settings.safe_port_range is None:
         turn.take()
@@ -91,8 +93,9 @@ def prepare(given: Given, model_dir: Path, task: str | None, program: str, turn:
         pool_threads=1 if source.shares_weights else launch.capacity.threads,
         packages=packages,
         devices=gpus.variables(),
+        stages=settings.slow_request_ms is not None or bool(exporter),
     )
-    return Prepared(source, launch, effective, variables, _write(given, source, launch))
+    return Prepared(source, launch, effective, variables, _write(given, source, launch, exporter))
 
 
 def run(given: Given, prepared: Prepared, signals: process.Signals, turn: StartTurn, hint: bool) -> int:
@@ -121,6 +124,9 @@ def run(given: Given, prepared: Prepared, signals: process.Signals, turn: StartT
         process.end_descendants()
     if sentence := diagnosis.explain(ending, known):
         given.log.error(sentence)
+    elif ending.took_s is not None:
+        stopped = f"stopped after {ending.took_s:.1f} s: every call was answered, exit 0"
+        given.log.info(stopped)
     return ending.exit_code
 
 
@@ -178,14 +184,14 @@ def _effective(settings: Settings, source: model.Source, launch: torchserve.Laun
     }
 
 
-def _write(given: Given, source: model.Source, launch: torchserve.Launch) -> list[str]:
+def _write(given: Given, source: model.Source, launch: torchserve.Launch, exporter: list[str]) -> list[str]:
     """Everything below the work directory; the command line of java."""
     for folder in ("tmp", "store", "cache"):
         (given.work / folder).mkdir()
     model.build(source, torchserve.model_keys(launch.settings, launch.capacity), launch.model_directory)
     configuration = given.work / "config.properties"
     configuration.write_text(properties.render(torchserve.properties(launch, given.baked)), "latin-1")
-    command = torchserve.command(launch, given.home.java(), configuration)
+    command = torchserve.command(launch, given.home.java(), configuration, exporter)
     given.log.debug(" ".join(command))
     given.log.debug(configuration.read_text("latin-1"))
     return command
@@ -214,4 +220,5 @@ def _say_ready(given: Given, prepared: Prepared, hint: bool) -> None:
     if given.log.format == "text":
         given.log.info(report.other_settings(in_force))
     if hint:
-        print(report.example(settings), flush=True)
+        example = f"try it: {report.example(settings)}"
+        given.log.info(example)

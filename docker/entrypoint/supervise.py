@@ -23,11 +23,16 @@ STARTUP_GRACE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How java ended: its code, whether that was asked for, and whether it had served before."""
+    """How java ended: its code, how many seconds after it was asked to (None: nobody did), and whether it had served."""
 
     code: int
-    ordered: bool
+    took_s: float | None
     was_ready: bool
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the end was asked for."""
+        return self.took_s is not None
 
     @property
     def exit_code(self) -> int:
@@ -45,6 +50,7 @@ class Supervision:
         self._drain_s = drain_s
         self._ready_by = time.monotonic() + startup_s + STARTUP_GRACE_S
         self._kill_at: float | None = None
+        self._stopping_since: float | None = None
         self._ready = False
 
     def run(self, host: str, port: int, on_answer: Callable[[], None], on_ready: Callable[[], None]) -> Ending:
@@ -70,7 +76,8 @@ class Supervision:
                     raise StartError("the model was not ready in time: BYOC_STARTUP_TIMEOUT gives it more seconds")
         finally:
             self._child.kill()
-        return Ending(self._child.code, ordered=self._kill_at is not None, was_ready=self._ready)
+        took_s = None if self._stopping_since is None else time.monotonic() - self._stopping_since
+        return Ending(self._child.code, took_s, self._ready)
 
     def _step(self) -> None:
         for number in self._signals.wait(self._patience()):
@@ -95,8 +102,9 @@ class Supervision:
             self._log.warning(f"{number.name} again: stops at once, requests in flight are lost")
             self._child.kill()
             return
-        self._log.info(f"{number.name}: answers what is in flight, then stops")
-        self._kill_at = time.monotonic() + self._drain_s + GRACE_S
+        self._log.debug(f"{number.name}: answers what is in flight, then stops")
+        self._stopping_since = time.monotonic()
+        self._kill_at = self._stopping_since + self._drain_s + GRACE_S
         self._child.send(signal.SIGTERM)
 
 

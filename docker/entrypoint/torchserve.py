@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,8 +102,11 @@ def properties(launch: Launch, baked: Mapping[str, str]) -> dict[str, str]:
     return kept | FIXED | decided
 
 
-def command(launch: Launch, java: Path, configuration: Path) -> list[str]:
-    """The command line of java. Raises StartError when a part of the installation is missing."""
+def command(launch: Launch, java: Path, configuration: Path, trace_exporter: Sequence[str] = ()) -> list[str]:
+    """The command line of java, which runs that of the trace exporter in turn.
+
+    Raises StartError when a part of the installation is missing.
+    """
     settings, home = launch.settings, launch.home
     system_properties = {
         "java.io.tmpdir": launch.work / "tmp",
@@ -128,6 +131,10 @@ def command(launch: Launch, java: Path, configuration: Path) -> list[str]:
         "byoc.log-level": settings.log_level,
         "byoc.torchserve-log-level": "INFO" if settings.log_level == "DEBUG" else "WARN",
     }
+    if settings.slow_request_ms is not None:
+        system_properties["byoc.slow-request-ms"] = str(settings.slow_request_ms)
+    if trace_exporter:
+        system_properties["byoc.trace-exporter"] = "\n".join(trace_exporter)
     if launch.gpus:
         system_properties["byoc.gpu-metrics"] = launch.gpu_metrics
     return [
@@ -151,6 +158,8 @@ def virtual_machine(heap_mb: int) -> list[str]:
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",
+        # Its own words (SIGQUIT's stacks, for one) are no lines of the log's form.
+        "-XX:+DisplayVMOutputToStderr",
         "-XX:+ExitOnOutOfMemoryError",
     ]
 

@@ -123,7 +123,7 @@ def answered(request: Request, content_type: str, body: bytes, records: int = 1,
 def failed(request: Request, error: ServiceError, records: int = 1) -> Response:
     """The error as the answer to its request."""
     headers = {**echoed(request.headers), **error.headers}
-    return Response(error.status, JSON, error.body(), headers, 0, max(1, records))
+    return Response(error.status, JSON, error.body(), headers, 0, max(1, records), error=error.type.label)
 
 
 def echoed(headers: Headers) -> dict[str, str]:

@@ -11,10 +11,12 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from batch_handler.errors import ErrorType, ServiceError
+from batch_handler.worker_log import about
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +137,7 @@ LATE = ServiceError(
     "SAGEMAKER_TS_RESPONSE_TIMEOUT",
 )
 Forward = Callable[[Sequence[int]], Sequence[Any]]
+Whose = Callable[[Sequence[int]], Sequence[str]]
 
 
 class Lanes:
@@ -164,8 +167,11 @@ class Lanes:
         return results
 
 
-def guarded(forward: Forward, indices: Sequence[int]) -> Sequence[Any]:
-    """Run one forward pass; on failure halve it, so that neighbours get their answers and the culprit its own error."""
+def guarded(forward: Forward, indices: Sequence[int], whose: Whose | None = None) -> Sequence[Any]:
+    """Run one forward pass; on failure halve it, so that neighbours get their answers and the culprit its own error.
+
+    `whose` gives the ids of the requests that records belong to, for the log.
+    """
     try:
         results = forward(indices)
         if len(results) != len(indices):
@@ -174,11 +180,12 @@ def guarded(forward: Forward, indices: Sequence[int]) -> Sequence[Any]:
     except ServiceError as error:
         fault = error
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model raises is its record's error
-        fault = _fault(error, len(indices))
+        with about(whose(indices)) if whose else nullcontext():
+            fault = _fault(error, len(indices))
     if len(indices) == 1:
         return [fault]
     middle = len(indices) // 2
-    return [*guarded(forward, indices[:middle]), *guarded(forward, indices[middle:])]
+    return [*guarded(forward, indices[:middle], whose), *guarded(forward, indices[middle:], whose)]
 
 
 def out_of_memory(error: BaseException) -> bool:

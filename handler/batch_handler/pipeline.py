@@ -17,12 +17,15 @@ from typing import Any
 from batch_handler import device, formats, resources, streaming
 from batch_handler.application import Answers, Reply, answer_all, answered, check_size, failed, response_limit
 from batch_handler.errors import ErrorType, ServiceError, invalid_request
+from batch_handler.jobs import Job
 from batch_handler.microbatch import LATE, Report, guarded
 from batch_handler.reading import Batch, Reader, Work, events_only
 from batch_handler.request import Headers, Part, Record, Request, Response
-from batch_handler.scheduler import Job, Scheduler
+from batch_handler.scheduler import Scheduler
 from batch_handler.settings import Settings
+from batch_handler.stages import ENCODE, FORWARD, timed
 from batch_handler.tasks import Encoded, Task
+from batch_handler.worker_log import about
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,7 @@ class Pipeline:
             token_budget=settings.token_budget,
             padded=task.padded,
             use_threads=device.use_lane(device.device(settings)),
+            called=lambda work: work.request.callers_id,
         )
 
     @property
@@ -98,7 +102,7 @@ class Pipeline:
 
     def inference(self, works: Sequence[Work]) -> None:
         """Hand what is to be run to the lanes; a request without any such record is complete as it is."""
-        jobs = [Job(work, work.passes, work.batch.until) for work in works if not self._stream(work)]
+        jobs = [Job(work, work.passes, work.batch.until, work.request.stages) for work in works if not self._stream(work)]
         self._complete([job for job in jobs if not job.passes])
         waiting = [job for job in jobs if job.passes]
         self._held.update((job.owner.request.id, job) for job in waiting)
@@ -126,6 +130,7 @@ class Pipeline:
             work.error = invalid_request("'stream' answers one record: send each in a request of its own")
             return False
         left = self._held[work.request.id] = threading.Event()
+        _note_stream(work)
         task: Any = self.task
         (record,) = records
         self._streams.begin(
@@ -139,11 +144,16 @@ class Pipeline:
         if response.part is not Part.MORE:
             self._held.pop(work.request.id, None)
             report = self._report([work])
+            _note_stream(work)
         work.batch.reply([(work.index, response)], report)
 
     def postprocess(self, works: Sequence[Work]) -> list[Response]:
         """Outputs to results to bytes, each request in its own format."""
-        return [self._write(work) for work in works]
+        responses = []
+        for work in works:
+            with timed((work.request.stages,), ENCODE):
+                responses.append(self._write(work))
+        return responses
 
     def _complete(self, jobs: Sequence[Job]) -> None:
         """Answer the requests whose passes have all ended, those of one batch together."""
@@ -197,7 +207,8 @@ class Pipeline:
         except ServiceError as error:
             return failed(work.request, error, total)
         except Exception:
-            log.exception("request %s could not be answered", work.request.id)
+            with about((work.request.callers_id,)):
+                log.exception("request %s could not be answered", work.request.callers_id)
             return failed(
                 work.request, ServiceError(ErrorType.MODEL_ERROR, "the answer could not be written; the log has its id"), total
             )
@@ -211,3 +222,10 @@ class Pipeline:
             return output.at(origin.number) if isinstance(origin, Record) else output
         (result,) = guarded(lambda _: [self.task.decode(output, record)], [0])
         return result.at(origin.number) if isinstance(result, ServiceError) and isinstance(origin, Record) else result
+
+
+def _note_stream(work: Work) -> None:
+    """A stream's forward passes are one stage, from its beginning to its last piece."""
+    if work.request.stages is not None:
+        now = time.monotonic()
+        work.request.stages.note(FORWARD, now, now)

@@ -19,7 +19,9 @@ from batch_handler.formats.values import OUTPUT_KEY
 from batch_handler.microbatch import LATE, guarded
 from batch_handler.request import Payload, Record, Request
 from batch_handler.settings import MIB, SettingError, Settings
+from batch_handler.stages import DECODE, TOKENISE, timed
 from batch_handler.tasks import Encoded, Task
+from batch_handler.worker_log import about
 
 log = logging.getLogger(__name__)
 
@@ -97,14 +99,16 @@ class Reader:
     def read(self, works: Sequence[Work]) -> Sequence[Work]:
         """Read and tokenise all of them, the records of all requests together."""
         for work in works:
-            self._decode(work)
+            with timed((work.request.stages,), DECODE):
+                self._decode(work)
         done = self._encoded([record for work in works for record in work.payload.records if isinstance(record, Record)], works)
-        for work in works:
-            work.encoded = [
-                record if isinstance(record, ServiceError) else _placed(next(done), record.number)
-                for record in work.payload.records
-            ]
-            self._reject(work)
+        with timed([work.request.stages for work in works], TOKENISE):
+            for work in works:
+                work.encoded = [
+                    record if isinstance(record, ServiceError) else _placed(next(done), record.number)
+                    for record in work.payload.records
+                ]
+                self._reject(work)
         return works
 
     def _decode(self, work: Work) -> None:
@@ -124,7 +128,8 @@ class Reader:
         except RecursionError:
             work.error = invalid_request("the body is nested too deeply")
         except Exception:
-            log.exception("request %s could not be read", request.id)
+            with about((request.callers_id,)):
+                log.exception("request %s could not be read", request.callers_id)
             work.error = ServiceError(ErrorType.MODEL_ERROR, "the request could not be read; the log has its id")
 
     def _keys_reserved(self, payload: Payload) -> Payload:

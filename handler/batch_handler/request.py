@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from batch_handler.errors import ServiceError
+from batch_handler.stages import Stages
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -35,11 +36,17 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP call: its id, its headers and its body as it came over the wire."""
+    """One HTTP call: its id, its headers and its body as it came over the wire. ``stages`` where its time is taken."""
 
     id: str
     headers: Headers
     body: bytes | bytearray
+    stages: Stages | None = None
+
+    @property
+    def callers_id(self) -> str:
+        """The id that the caller knows, and the log: the frontend gives each call another one for the way to the worker."""
+        return self.headers.get("x-request-id") or self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,10 @@ class Part(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One HTTP answer, or a part of one. ``records`` were answered in it, ``bad_records`` got an error, for the metrics."""
+    """One HTTP answer, or a part of one. ``records`` were answered in it, ``bad_records`` got an error, for the metrics.
+
+    ``error`` is the type of the error that it is, for the log.
+    """
 
     status: int
     content_type: str
@@ -111,3 +121,4 @@ class Response:
     records: int = 1
     bad_records: int = 0
     part: Part | None = None
+    error: str | None = None

@@ -12,13 +12,14 @@ import os
 import threading
 import time
 from bisect import insort
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from batch_handler.microbatch import LATE, MicroBatch, Report, guarded, out_of_memory, plan
+from batch_handler.jobs import Job
+from batch_handler.microbatch import MicroBatch, Report, guarded, out_of_memory, plan
+from batch_handler.stages import note_pass
 
 log = logging.getLogger(__name__)
 
@@ -41,32 +42,6 @@ FIRST_PACE_S = 0.0002
 """Seconds per token before any was measured; it only weighs long requests against waiting ones."""
 
 
-@dataclass(slots=True, eq=False)
-class Job:
-    """The forward passes of one request, each with a ``length`` in tokens and a ``group``.
-
-    ``outputs`` fills up in the order of ``passes``: an output, the error of a pass that failed, or LATE for one that had
-    not begun by ``deadline`` (time.monotonic). ``owner`` is the submitter's own.
-    """
-
-    owner: Any
-    passes: Sequence[Any]
-    deadline: float = math.inf
-    outputs: list[Any] = field(default_factory=list)
-    waiting: deque[int] = field(default_factory=deque)
-    tokens: int = 0
-    left: int = 0
-    due: float = 0.0
-
-    def __post_init__(self) -> None:
-        lengths = [one.length for one in self.passes]
-        self.outputs = [LATE] * len(lengths)
-        # Longest first: neighbours in length pad little, and the last pass of a request is a short one.
-        self.waiting = deque(sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True))
-        self.tokens = sum(lengths)
-        self.left = len(lengths)
-
-
 @dataclass(slots=True)
 class Taken:
     """A micro-batch on its lane. ``threads`` is how many cores it may use: all when it is alone and long."""
@@ -87,10 +62,11 @@ class Scheduler:
         token_budget: int,
         padded: bool,
         use_threads: Callable[[int], None] = lambda _: None,
+        called: Callable[[Any], str] = str,
     ) -> None:
         """`run` takes passes and gives as many outputs; `finished` is called, on a lane, with the jobs that are complete.
 
-        `use_threads` sets the number of threads of the calling lane's kernels.
+        `use_threads` sets the number of threads of the calling lane's kernels. `called` names a job's owner in the log.
         """
         self.lanes = lanes
         self._run = run
@@ -98,6 +74,8 @@ class Scheduler:
         self._budget = self._round = token_budget
         self._padded = padded
         self._use_threads = use_threads
+        self._called = called
+        self._passes = 0
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._idle: list[threading.Condition] = []
@@ -124,6 +102,8 @@ class Scheduler:
                 job.due = now + job.tokens * self._pace
                 insort(self._jobs, job, key=lambda other: other.due)
                 self._count(job, 1)
+                if job.stages is not None:
+                    job.stages.submitted(job.tokens)
             self._note_crowd(len(jobs))
             self._wake(sum(len(job.passes) for job in jobs))
 
@@ -171,13 +151,12 @@ class Scheduler:
         while True:
             taken, late = self._take(number, bed, returning, until)
             done = late
-            began = time.perf_counter()
+            began = time.monotonic()
             if taken is not None:
                 self._use_threads(taken.threads)
-                passes = [job.passes[index] for job, index in taken.places]
-                outputs = guarded(lambda indices: self._attempt([passes[i] for i in indices]), range(len(passes)))  # noqa: B023
-                seconds = time.perf_counter() - began
-                done = late + self._settle(number, taken, outputs, seconds)
+                outputs = self._run_all(taken.places)
+                seconds = time.monotonic() - began
+                done = late + self._settle(number, taken, outputs, began, seconds)
                 until = time.monotonic() + min(LONGEST_PATIENCE_S, PATIENCE * seconds)
             returning = -(-round(self._crowd) // self.lanes) if done else 0
             try:
@@ -185,6 +164,15 @@ class Scheduler:
                     self._finished(done)
             except Exception:
                 log.exception("%d finished requests could not be answered", len(done))
+
+    def _run_all(self, places: Sequence[tuple[Job, int]]) -> Sequence[Any]:
+        """One output, or error, for each place."""
+        passes = [job.passes[index] for job, index in places]
+
+        def whose(indices: Sequence[int]) -> Sequence[str]:
+            return list(dict.fromkeys(self._called(places[index][0].owner) for index in indices))
+
+        return guarded(lambda indices: self._attempt([passes[index] for index in indices]), range(len(passes)), whose)
 
     def _attempt(self, passes: Sequence[Any]) -> Sequence[Any]:
         """Run passes together; what is too much for the memory is not tried again: half of it is the budget from then on."""
@@ -280,11 +268,15 @@ class Scheduler:
             if not job.waiting:
                 self._leave(job)
 
-    def _settle(self, lane: int, taken: Taken, outputs: Sequence[Any], seconds: float) -> list[Job]:
+    def _settle(self, lane: int, taken: Taken, outputs: Sequence[Any], began: float, seconds: float) -> list[Job]:
         """Note a pass that ended; returns the jobs that are complete with it."""
         done = []
         with self._lock:
             del self._running[lane]
+            self._passes += 1
+            if any(job.stages for job, _ in taken.places):
+                requests = len({id(job) for job, _ in taken.places})
+                note_pass([job.stages for job, _ in taken.places], self._passes, began, began + seconds, requests)
             self._report.add(taken.microbatch, seconds)
             if taken.microbatch.tokens:
                 self._pace = 0.8 * self._pace + 0.2 * seconds / taken.microbatch.tokens / self.lanes

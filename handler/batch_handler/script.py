@@ -6,6 +6,7 @@ What the functions are and how they are called belongs to `user_code`.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -23,9 +24,11 @@ from batch_handler.errors import ServiceError
 from batch_handler.microbatch import Lanes, MicroBatch, Report
 from batch_handler.request import Request, Response
 from batch_handler.settings import MIB, Settings
+from batch_handler.stages import DECODE, ENCODE, FORWARD, timed
 from batch_handler.user_code import answers, defaults, faults, functions, stacking
 from batch_handler.user_code.context import Context
 from batch_handler.user_code.functions import Function
+from batch_handler.worker_log import about
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class Script:
         if path is None:
             raise ArtefactError(f"there is no {CODE}/{settings.program} in {directory}")
         self._settings = settings
+        self._passes = itertools.count(1)
         self._limit = settings.request_limit_mb * MIB
         self._response_limit = response_limit(settings)
         self._directory = model_directory(directory)
@@ -110,17 +114,17 @@ class Script:
     def _opened(self, request: Request) -> Call:
         """The body without its content coding; JSON and CSV as text, as the toolkit hands them on."""
         call = Call(request, Context(self._directory, [request]))
-        try:
-            call.content_type, charset = declared(request.headers.get("Content-Type"))
-            call.accept = accepted(request.headers.get("Accept"), self._settings.default_accept or content_types.JSON)
-            body = bytes(request.body)
-            if body:
-                body = negotiation.content(body, request.headers.get("Content-Encoding"), self._limit)
-            call.value = body
-            if call.content_type in content_types.UTF8_TYPES:
-                call.value = negotiation.text(body, charset)
-        except ServiceError as error:
-            call.value = error
+        with timed((request.stages,), DECODE):
+            try:
+                call.content_type, charset = declared(request.headers.get("Content-Type"))
+                call.accept = accepted(request.headers.get("Accept"), self._settings.default_accept or content_types.JSON)
+                coding = request.headers.get("Content-Encoding")
+                body = negotiation.content(bytes(request.body), coding, self._limit) if request.body else b""
+                call.value = body
+                if call.content_type in content_types.UTF8_TYPES:
+                    call.value = negotiation.text(body, charset)
+            except ServiceError as error:
+                call.value = error
         return call
 
     def _transform(self, calls: Sequence[Call], report: Report) -> None:
@@ -133,16 +137,16 @@ class Script:
         elif "transform_fn" in user:
             self._stage(calls, alone, self._transformed, report)
         elif "batch_predict_fn" in user or self._code.batchable:
-            self._stage(calls, alone, self._input, Report())
+            self._stage(calls, alone, self._input, Report(), DECODE)
             kept = [call for call in calls if not isinstance(call.value, ServiceError)]
             if "batch_predict_fn" in user:
                 self._stage(kept, [MicroBatch(tuple(range(len(kept))), 0, 0)] if kept else [], self._batch_predict, report)
             else:
                 self._stage(kept, self._stackable(kept), self._stacked, report)
             kept = [call for call in kept if not isinstance(call.value, ServiceError)]
-            self._stage(kept, [MicroBatch((index,), 0, 0) for index in range(len(kept))], self._output, Report())
+            self._stage(kept, [MicroBatch((index,), 0, 0) for index in range(len(kept))], self._output, Report(), ENCODE)
         else:
-            self._stage(calls, alone, self._all_three, report)
+            self._stage(calls, alone, self._all_three, report, None)
 
     def _stage(
         self,
@@ -150,18 +154,26 @@ class Script:
         batches: Sequence[MicroBatch],
         step: Callable[[Sequence[Call]], Sequence[Any]],
         report: Report,
+        stage: str | None = FORWARD,
     ) -> None:
-        """Run a step over micro-batches of calls; one that fails is tried in halves until the culprit is alone."""
+        """Run a step over micro-batches of calls; one that fails is tried in halves until the culprit is alone.
+
+        `stage` is what its time counts as; None where the step takes it itself.
+        """
 
         def forward(indices: Sequence[int]) -> Sequence[Any]:
             chosen = [calls[index] for index in indices]
-            try:
-                return step(chosen)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # noqa: BLE001 - a script may even call sys.exit
-                device.end_if_fatal(error)
-                raise self._fault(error, chosen) from None
+            with (
+                about([call.request.callers_id for call in chosen]),
+                timed([call.request.stages for call in chosen], stage, self._passes),
+            ):
+                try:
+                    return step(chosen)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - a script may even call sys.exit
+                    device.end_if_fatal(error)
+                    raise self._fault(error, chosen) from None
 
         for call, result in zip(calls, self._lanes.run(batches, forward, len(calls), report), strict=True):
             call.value = result
@@ -172,14 +184,17 @@ class Script:
             log.warning("a call for %d requests failed (%s): trying them in halves", len(calls), faults.wording(error))
             return faults.as_error(error)
         if not isinstance(error, ServiceError):
-            log.error("the script failed on request %s", calls[0].request.id, exc_info=error)
+            log.error("the script failed on request %s", calls[0].request.callers_id, exc_info=error)
         return faults.without_input(faults.as_error(error), bytes(calls[0].request.body))
 
     def _all_three(self, calls: Sequence[Call]) -> Sequence[Any]:
         (call,) = calls
-        data = self._function("input_fn", defaults.input_fn)(call.value, call.content_type, context=call.context)
-        prediction = self._function("predict_fn", defaults.predict_fn)(data, self._model, context=call.context)
-        return [self._function("output_fn", defaults.output_fn)(prediction, call.accept, context=call.context)]
+        with timed((call.request.stages,), DECODE, self._passes):
+            data = self._function("input_fn", defaults.input_fn)(call.value, call.content_type, context=call.context)
+        with timed((call.request.stages,), FORWARD, self._passes):
+            prediction = self._function("predict_fn", defaults.predict_fn)(data, self._model, context=call.context)
+        with timed((call.request.stages,), ENCODE, self._passes):
+            return [self._function("output_fn", defaults.output_fn)(prediction, call.accept, context=call.context)]
 
     def _transformed(self, calls: Sequence[Call]) -> Sequence[Any]:
         (call,) = calls
@@ -219,14 +234,15 @@ class Script:
 
     def _answered(self, call: Call) -> Response:
         """The script's result as the answer to its request."""
-        try:
-            if isinstance(call.value, ServiceError):
-                raise call.value
-            (reply,) = call.context.replies
-            body, content_type = answers.as_bytes(call.value, reply.content_type or call.accept)
-            check_size(body, self._response_limit)
-        except ServiceError as error:
-            return failed(call.request, error)
+        with timed((call.request.stages,), ENCODE):
+            try:
+                if isinstance(call.value, ServiceError):
+                    raise call.value
+                (reply,) = call.context.replies
+                body, content_type = answers.as_bytes(call.value, reply.content_type or call.accept)
+                check_size(body, self._response_limit)
+            except ServiceError as error:
+                return failed(call.request, error)
         status = reply.status if reply.status in set(HTTPStatus) and (reply.status or 0) >= HTTPStatus.OK else HTTPStatus.OK
         own = {name: UNSAFE_IN_HEADERS.sub("?", value) for name, value in reply.headers.items() if _may_be_set(name)}
         bad = int(status >= HTTPStatus.BAD_REQUEST)

@@ -15,14 +15,15 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NoReturn
 
-from batch_handler import device
+from batch_handler import device, worker_log
 from batch_handler.application import Application, load
 from batch_handler.artefact import ArtefactError
 from batch_handler.errors import ServiceError
-from batch_handler.internal import EARLY_ANSWERS, FAILURE_FILE
+from batch_handler.internal import EARLY_ANSWERS, FAILURE_FILE, STAGES
 from batch_handler.microbatch import Report
 from batch_handler.request import Headers, Part, Request, Response
 from batch_handler.settings import SettingError, resolve
+from batch_handler.stages import Stages
 from batch_handler.worker_protocol import Conversation, DisconnectedError
 
 CANCEL = "x-byoc-cancel"
@@ -39,9 +40,10 @@ def handle(data: Sequence[Mapping[str, Any]] | None, context: Any) -> list[bytes
     if data is None or _application is None:
         _application = _start(context)
         return []
-    requests = [_request(entry, context, index) for index, entry in enumerate(data)]
+    timed = os.environ.get(STAGES) == "true"
+    requests = [_request(entry, context, index, timed) for index, entry in enumerate(data)]
     if os.environ.get(EARLY_ANSWERS) == "true":
-        converse(Conversation(context.cl_socket), _application, requests)
+        converse(Conversation(context.cl_socket, timed), _application, requests)
     answers = _application(requests)
     for index, response in enumerate(answers.responses):
         _answer(context, index, response)
@@ -57,7 +59,7 @@ def converse(conversation: Conversation, application: Application, requests: Seq
             if left:
                 application.cancel(left)
             else:
-                application.serve(requests, partial(_send, conversation, [request.id for request in requests]))
+                application.serve(requests, partial(_send, conversation, [(request.id, request.stages) for request in requests]))
                 conversation.ready()
             requests = conversation.batch()
     except (DisconnectedError, ConnectionError):
@@ -65,10 +67,13 @@ def converse(conversation: Conversation, application: Application, requests: Seq
 
 
 def _send(
-    conversation: Conversation, identifiers: Sequence[str], answers: Sequence[tuple[int, Response]], report: Report | None
+    conversation: Conversation,
+    asked: Sequence[tuple[str, Stages | None]],
+    answers: Sequence[tuple[int, Response]],
+    report: Report | None,
 ) -> None:
-    """Answers to their callers; with the last of a batch goes its summary."""
-    noted = [(identifiers[index], response, notes(response)) for index, response in answers]
+    """Answers to their callers; with the last of a batch goes its summary. `asked` is all that is kept of the requests."""
+    noted = [(asked[index][0], response, notes(response, asked[index][1])) for index, response in answers]
     if report is not None:
         noted[-1][2]["x-byoc-batch"] = summary(report)
     try:
@@ -77,13 +82,17 @@ def _send(
         log.warning("%d answers had nobody to go to: the frontend is gone", len(noted))
 
 
-def notes(response: Response) -> dict[str, str]:
-    """What the frontend's metrics are to know of an answer; it stays inside the container."""
+def notes(response: Response, stages: Stages | None = None) -> dict[str, str]:
+    """What the frontend's metrics and log are to know of an answer; it stays inside the container."""
     told = {"x-byoc-records": str(response.records), "x-byoc-bad-records": str(response.bad_records)}
     if response.part is not None:
         told["ts_stream_next"] = str(response.part is Part.MORE).lower()
     if response.part is Part.BROKEN:
         told["x-byoc-broken"] = "true"
+    if response.error is not None:
+        told["x-byoc-error"] = response.error
+    if stages is not None and response.part is not Part.MORE:
+        told["x-byoc-stages"] = stages.header()
     return told
 
 
@@ -98,7 +107,9 @@ def summary(report: Report) -> str:
 
 def _start(context: Any) -> Application:
     """Load and warm the model. What goes wrong is told in one sentence to whoever started the worker."""
-    logging.getLogger().setLevel(logging.WARNING)
+    if not worker_log.install(os.environ):
+        logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("batch_handler").setLevel(min(logging.INFO, logging.getLogger().level))
     context.metrics = _Unmeasured()
     try:
         device.pin(context.system_properties.get("gpu_id"))
@@ -108,7 +119,7 @@ def _start(context: Any) -> Application:
     except Exception as error:
         _tell_failure(error)
         raise
-    print(f"model loaded: {application.description}{device.describe(device.device(settings), settings)}", flush=True)
+    log.info("model loaded: %s%s", application.description, device.describe(device.device(settings), settings))
     return application
 
 
@@ -117,7 +128,10 @@ def _tell_failure(error: Exception) -> None:
     sentence = str(error) if known else f"the model cannot be loaded: {type(error).__name__}: {error}"
     if os.environ.get(FAILURE_FILE):
         Path(os.environ[FAILURE_FILE]).write_text(sentence, "utf-8")
-    print(sentence, file=sys.stderr, flush=True)
+    if known:
+        log.error(sentence)
+    else:
+        log.error(sentence, exc_info=error)
 
 
 class _Unmeasured:
@@ -129,11 +143,12 @@ class _Unmeasured:
         """TorchServe adds its handler time after every batch."""
 
 
-def _request(entry: Mapping[str, Any], context: Any, index: int) -> Request:
+def _request(entry: Mapping[str, Any], context: Any, index: int, timed: bool) -> Request:
     names = context.get_all_request_header(index)
     pairs = [(name, value) for name, value in names.items() if isinstance(value, str)]
     body = entry.get("body", b"")
-    return Request(context.get_request_id(index) or "", Headers(pairs), body if isinstance(body, bytes | bytearray) else b"")
+    content = body if isinstance(body, bytes | bytearray) else b""
+    return Request(context.get_request_id(index) or "", Headers(pairs), content, Stages() if timed else None)
 
 
 def _answer(context: Any, index: int, response: Response) -> None:

@@ -212,6 +212,9 @@ TABLE: dict[str, Setting] = {
         ("SAGEMAKER_CONTAINER_LOG_LEVEL",), log_level, "10, 20, 30, 40, 50 or DEBUG, INFO, WARNING, ERROR, CRITICAL", "INFO"
     ),
     "log_format": Setting(("BYOC_LOG_FORMAT",), choice("text", "json"), "text or json", "text"),
+    "slow_request_ms": Setting(
+        ("BYOC_SLOW_REQUEST_MS",), whole(0, 86_400_000), "a whole number of milliseconds from 0 (every request) to 86400000"
+    ),
     "batch_transform": Setting(("SAGEMAKER_BATCH",), flag, "true or false", False),
     "batch_strategy": Setting(
         ("SAGEMAKER_BATCH_STRATEGY",),
@@ -270,6 +273,7 @@ class Settings:
     default_accept: str | None
     log_level: str
     log_format: str
+    slow_request_ms: int | None
     batch_transform: bool
     batch_strategy: str
     max_concurrent_transforms: int | None

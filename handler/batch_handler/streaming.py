@@ -18,6 +18,7 @@ from batch_handler.application import echoed, failed
 from batch_handler.errors import ServiceError
 from batch_handler.microbatch import guarded
 from batch_handler.request import Part, Request, Response
+from batch_handler.worker_log import about
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +83,11 @@ class Streams:
         self._threads.submit(self._run, stream)
 
     def _run(self, stream: Stream) -> None:
-        try:
-            self._emit_all(stream)
-        except Exception:
-            log.exception("the stream of request %s could not be sent", stream.request.id)
+        with about((stream.request.callers_id,)):
+            try:
+                self._emit_all(stream)
+            except Exception:
+                log.exception("the stream of request %s could not be sent", stream.request.callers_id)
 
     def _emit_all(self, stream: Stream) -> None:
         headers = echoed(stream.request.headers)
@@ -104,4 +106,5 @@ class Streams:
 
     def _broken(self, stream: Stream, error: ServiceError) -> Response:
         """The status is sent already: the error is the last piece, and the connection ends without the sign of a whole answer."""
-        return Response(200, stream.form.media_type, stream.form.error(error), records=0, bad_records=1, part=Part.BROKEN)
+        body, kind = stream.form.error(error), error.type.label
+        return Response(200, stream.form.media_type, body, records=0, bad_records=1, part=Part.BROKEN, error=kind)

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 
 from batch_handler.request import Headers, Request, Response
+from batch_handler.stages import Stages
 
 READ_AHEAD = 256 * 1024
 PREDICT = b"I"
@@ -35,8 +36,10 @@ class DisconnectedError(Exception):
 class Conversation:
     """Both directions of the socket. One thread reads; any thread may send."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, timed: bool = False) -> None:
+        """`timed` takes the time of every request's stages."""
         self._connection = connection
+        self._timed = timed
         self._sending = threading.Lock()
         self._buffer = memoryview(bytearray(READ_AHEAD))
         self._start = 0
@@ -70,7 +73,7 @@ class Conversation:
                 self._bytes(self._int())  # the parameter's type, which the headers tell as well
                 value = self._bytes(self._int())
                 body = value if name == b"body" else body
-            yield Request(identifier, Headers(headers), body)
+            yield Request(identifier, Headers(headers), body, Stages() if self._timed else None)
 
     def _headers(self) -> Iterator[tuple[str, str]]:
         while (length := self._int()) != END_OF_LIST:

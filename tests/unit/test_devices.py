@@ -14,7 +14,8 @@ import torch
 
 from batch_handler import device
 from batch_handler.internal import GPUS
-from batch_handler.scheduler import LEAST_BUDGET, Job, Scheduler
+from batch_handler.jobs import Job
+from batch_handler.scheduler import LEAST_BUDGET, Scheduler
 from batch_handler.settings import SettingError, Settings
 from batch_handler.tasks import Encoded, load
 from models import encoders

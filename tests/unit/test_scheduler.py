@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from batch_handler.errors import ServiceError, invalid_record
+from batch_handler.jobs import Job
 from batch_handler.microbatch import LATE
-from batch_handler.scheduler import HEAVY_AT_ONCE, HEAVY_ROUNDS, WORTH_A_TEAM, Job, Scheduler
+from batch_handler.scheduler import HEAVY_AT_ONCE, HEAVY_ROUNDS, WORTH_A_TEAM, Scheduler
 
 BUDGET = 64
 WAIT_S = 20.0

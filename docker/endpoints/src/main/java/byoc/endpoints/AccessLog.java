@@ -1,40 +1,34 @@
 package byoc.endpoints;
 
-import com.google.gson.JsonObject;
-import java.time.Instant;
-import java.time.temporal.ChronoUnit;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
+import org.apache.logging.log4j.Level;
+import org.apache.logging.log4j.LogManager;
+import org.apache.logging.log4j.Logger;
 
 /**
- * One line per call of {@code /invocations}, refused ones included, and never a byte of what was sent or answered.
- * The JSON form is a whole object with its own time: its appender prints the message and nothing around it.
+ * One line per call, refused ones included; the platform's probes have none. At WARN what the server failed, and what
+ * was slower than the setting allows, with its stages; at INFO all others.
  */
 final class AccessLog {
-    private static final Logger LOG = LoggerFactory.getLogger("byoc.access");
+    /** What a caller that hung up is logged as; it is nobody's failure. */
+    private static final int FIRST_SERVER_ERROR = 500;
 
-    private final boolean json;
+    private static final Logger LOG = LogManager.getLogger("byoc.access");
 
-    AccessLog(boolean json) {
-        this.json = json;
+    private final long slowNanoseconds;
+
+    /**
+     * @param slowNanoseconds time from which a call is slow, or negative when none is
+     */
+    AccessLog(long slowNanoseconds) {
+        this.slowNanoseconds = slowNanoseconds;
     }
 
-    void line(String id, int status, long records, long nanoseconds) {
-        if (!LOG.isInfoEnabled()) {
-            return;
+    void line(Exchange exchange, int status, long finished) {
+        boolean slow = slowNanoseconds >= 0 && finished - exchange.arrived() >= slowNanoseconds;
+        Level level = slow || status >= FIRST_SERVER_ERROR ? Level.WARN : Level.INFO;
+        if (LOG.isEnabled(level)) {
+            StageTimes stages = slow ? StageTimes.of(exchange, finished) : null;
+            LOG.log(level, new CallLine(exchange, status, finished, stages));
         }
-        double milliseconds = Math.round(nanoseconds / 1e5) / 10.0;
-        if (!json) {
-            LOG.info("id={} status={} records={} ms={}", id, status, records, milliseconds);
-            return;
-        }
-        JsonObject line = new JsonObject();
-        line.addProperty("time", Instant.now().truncatedTo(ChronoUnit.MILLIS).toString());
-        line.addProperty("logger", LOG.getName());
-        line.addProperty("id", id);
-        line.addProperty("status", status);
-        line.addProperty("records", records);
-        line.addProperty("ms", milliseconds);
-        LOG.info("{}", line);
     }
 }

@@ -131,6 +131,7 @@ final class Connection extends ChannelInboundHandlerAdapter {
         response.headers().setInt(HttpHeaderNames.CONTENT_LENGTH, response.content().readableBytes());
         frame(exchange, response, keepAlive);
         boolean bodyless = HttpMethod.HEAD.equals(exchange.method());
+        exchange.writing(bodyless ? 0 : response.content().readableBytes());
         finish(exchange, bodyless ? headOf(response) : response, response.status().code(), keepAlive);
     }
 
@@ -176,6 +177,7 @@ final class Connection extends ChannelInboundHandlerAdapter {
             frame(exchange, head, exchange.keepAlive() && chunked);
             context.write(head);
         }
+        exchange.writing(piece.content().readableBytes());
         if (last && !broken) {
             streamed = null;
             finish(exchange, new DefaultLastHttpContent(piece.content()), piece.status().code(), exchange.keepAlive() && chunked);

@@ -24,18 +24,21 @@ final class Drain implements Runnable {
     private final InFlight inFlight;
     private final PendingCalls pending;
     private final Optional<JobSummary> summary;
+    private final TraceFeed traces;
 
     Drain(
             Settings settings,
             Readiness readiness,
             InFlight inFlight,
             PendingCalls pending,
-            Optional<JobSummary> summary) {
+            Optional<JobSummary> summary,
+            TraceFeed traces) {
         this.settings = settings;
         this.readiness = readiness;
         this.inFlight = inFlight;
         this.pending = pending;
         this.summary = summary;
+        this.traces = traces;
     }
 
     @Override
@@ -43,7 +46,7 @@ final class Drain implements Runnable {
         int lost = 0;
         try {
             readiness.stop();
-            LOG.info("stopping: {} calls in flight, waiting for at most {} s", inFlight.count(), settings.drainSeconds());
+            LOG.info("stopping: {} calls in flight, which have {} s to be answered", inFlight.count(), settings.drainSeconds());
             lost = inFlight.awaitNone(settings.drainSeconds());
             if (lost > 0) {
                 pending.refuseAll();
@@ -51,9 +54,8 @@ final class Drain implements Runnable {
             }
             Workers.endAll();
             summary.ifPresent(JobSummary::tellAll);
-            if (lost == 0) {
-                LOG.info("stopped: every call was answered");
-            } else {
+            traces.end();
+            if (lost > 0) { // else the entrypoint, which sees the exit code, has the last word
                 LOG.error("stopped: {} calls were still unanswered and were refused", lost);
             }
         } catch (InterruptedException interrupted) {

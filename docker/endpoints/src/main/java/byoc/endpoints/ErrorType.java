@@ -1,6 +1,7 @@
 package byoc.endpoints;
 
 import com.google.gson.JsonObject;
+import io.netty.buffer.ByteBuf;
 import io.netty.buffer.Unpooled;
 import io.netty.handler.codec.http.DefaultFullHttpResponse;
 import io.netty.handler.codec.http.FullHttpResponse;
@@ -48,18 +49,20 @@ enum ErrorType {
         error.addProperty("message", message);
         JsonObject body = new JsonObject();
         body.add("error", error);
-        FullHttpResponse response = json(preciseStatus, body);
+        FullHttpResponse response = new Refusal(preciseStatus, bytes(body), type, message);
+        response.headers().set(HttpHeaderNames.CONTENT_TYPE, HttpHeaderValues.APPLICATION_JSON);
         if (worthRetrying) {
             response.headers().set(HttpHeaderNames.RETRY_AFTER, "1");
         }
         return response;
     }
 
+    private static ByteBuf bytes(JsonObject body) {
+        return Unpooled.wrappedBuffer(body.toString().getBytes(StandardCharsets.UTF_8));
+    }
+
     static FullHttpResponse json(HttpResponseStatus status, JsonObject body) {
-        FullHttpResponse response = new DefaultFullHttpResponse(
-                HttpVersion.HTTP_1_1,
-                status,
-                Unpooled.wrappedBuffer(body.toString().getBytes(StandardCharsets.UTF_8)));
+        FullHttpResponse response = new DefaultFullHttpResponse(HttpVersion.HTTP_1_1, status, bytes(body));
         response.headers().set(HttpHeaderNames.CONTENT_TYPE, HttpHeaderValues.APPLICATION_JSON);
         return response;
     }

@@ -39,7 +39,31 @@ final class Exchange {
     private Runnable onAbandoned = () -> { };
     private ModelMetrics metrics;
     private boolean inFlight;
-    private volatile long records;
+    private final Named named;
+    private long bytesIn;
+    private long bytesOut;
+    private volatile Outcome outcome = Outcome.UNKNOWN;
+    private volatile Waited waited = Waited.NEVER;
+    private volatile Failure failure = Failure.NONE;
+    private volatile long answered;
+
+    /** The headers by which others know the call, each null where it was not sent. */
+    record Named(String inferenceId, String traceParent, String traceState, String amznTraceId) {}
+
+    /** What the worker tells of its answer; the stages are null unless they were asked for. */
+    record Outcome(long records, long badRecords, String stages) {
+        static final Outcome UNKNOWN = new Outcome(0, 0, null);
+    }
+
+    /** When the call entered the queue and when a worker took it; the latter is 0 when none did. */
+    record Waited(long queued, long taken) {
+        static final Waited NEVER = new Waited(0, 0);
+    }
+
+    /** Why the call failed, as far as the log may say it: a reason only where it quotes nothing that the caller sent. */
+    record Failure(String type, String reason) {
+        static final Failure NONE = new Failure(null, null);
+    }
 
     Exchange(Connection connection, HttpRequest head, boolean keepAlive) {
         this.connection = connection;
@@ -49,6 +73,11 @@ final class Exchange {
         this.keepAlive = keepAlive;
         String sent = head.headers().get(REQUEST_ID);
         this.id = sent != null && SANE_ID.matcher(sent).matches() ? sent : freshId();
+        this.named = new Named(
+                head.headers().get("x-amzn-sagemaker-inference-id"),
+                head.headers().get("traceparent"),
+                head.headers().get("tracestate"),
+                head.headers().get("x-amzn-trace-id"));
     }
 
     /** A version 4 UUID. Unique, not secret: a secure random source costs a lock that every request would take. */
@@ -90,6 +119,15 @@ final class Exchange {
         return id;
     }
 
+    /** Whether it is one of the platform's own questions, which come every few seconds and are not worth a line. */
+    boolean isProbe() {
+        return "/ping".equals(path) || "/metrics".equals(path);
+    }
+
+    Named named() {
+        return named;
+    }
+
     boolean isInvocation() {
         return INVOCATIONS.equals(path);
     }
@@ -98,12 +136,46 @@ final class Exchange {
         return arrived;
     }
 
-    long records() {
-        return records;
+    Outcome outcome() {
+        return outcome;
     }
 
-    void setRecords(long count) {
-        records = count;
+    void setOutcome(Outcome told) {
+        outcome = told;
+    }
+
+    Waited waited() {
+        return waited;
+    }
+
+    void setWaited(Waited times) {
+        waited = times;
+    }
+
+    Failure failure() {
+        return failure;
+    }
+
+    void setFailure(Failure known) {
+        failure = known;
+    }
+
+    /** When the answer, or the last piece of it, was there to be written; 0 when none was. */
+    long answered() {
+        return answered;
+    }
+
+    long bytesIn() {
+        return bytesIn;
+    }
+
+    long bytesOut() {
+        return bytesOut;
+    }
+
+    /** So many bytes of the answer's body go out; on the event loop. */
+    void writing(int bytes) {
+        bytesOut += bytes;
     }
 
     /** Where this call is counted; for a call of a model only. */
@@ -126,6 +198,7 @@ final class Exchange {
     /** Holds the request until {@link #releaseRequest}; without one, the refusal is the answer on its turn. */
     void hold(FullHttpRequest complete) {
         request = complete;
+        bytesIn = complete.content().readableBytes();
     }
 
     FullHttpRequest request() {
@@ -158,9 +231,17 @@ final class Exchange {
 
     void answer(FullHttpResponse response) {
         if (done.compareAndSet(false, true)) {
+            note(response);
             connection.send(this, response);
         } else {
             response.release();
+        }
+    }
+
+    private void note(FullHttpResponse response) {
+        answered = System.nanoTime();
+        if (response instanceof Refusal refusal) {
+            failure = new Failure(refusal.type(), refusal.reason());
         }
     }
 
@@ -173,6 +254,7 @@ final class Exchange {
             return;
         }
         if (last) {
+            answered = System.nanoTime();
             streaming.set(false);
         }
         connection.sendPiece(this, piece, last, broken);
@@ -181,6 +263,7 @@ final class Exchange {
     /** An error as the answer; where a part of it has left already, that is cut off. */
     void fail(FullHttpResponse error) {
         if (streaming.compareAndSet(true, false)) {
+            note(error);
             error.release();
             connection.cut(this);
         } else {

@@ -51,15 +51,19 @@ public final class Frontend extends ModelServer {
     private final InFlight inFlight = new InFlight();
     private final PendingCalls pending;
     private final Metrics metrics = new Metrics();
+    private final TraceFeed traces;
 
     private Frontend(ConfigManager configuration) {
         super(configuration);
         settings = Settings.read(configuration);
         pending = new PendingCalls(settings.maxPendingBytes());
+        traces = new TraceFeed(settings.traceExporter());
     }
 
     /** Takes the arguments of TorchServe's own main class. */
     public static void main(String[] arguments) {
+        Thread.setDefaultUncaughtExceptionHandler(
+                (thread, fault) -> LOG.error("The thread {} ended on an exception", thread.getName(), fault));
         try {
             prepareTorchServe(arguments);
             new Frontend(ConfigManager.getInstance()).serve();
@@ -101,9 +105,10 @@ public final class Frontend extends ModelServer {
             throws InterruptedException, IOException, GeneralSecurityException, InvalidSnapshotException {
         Optional<JobSummary> summary =
                 settings.transformJob() ? Optional.of(new JobSummary(metrics.of(settings.model()))) : Optional.empty();
-        Drain drain = new Drain(settings, readiness, inFlight, pending, summary);
+        Drain drain = new Drain(settings, readiness, inFlight, pending, summary, traces);
         Runtime.getRuntime().addShutdownHook(new Thread(drain, "byoc-drain"));
         ChannelFuture closed = startRESTserver().get(0);
+        traces.start();
         Set<String> models = new HashSet<>(ModelManager.getInstance().getStartupModels());
         models.add(settings.model());
         readiness.expect(models);
@@ -138,14 +143,15 @@ public final class Frontend extends ModelServer {
         if (!bound.isSuccess()) {
             throw new IOException("cannot listen on " + connector + ": " + bound.cause().getMessage(), bound.cause());
         }
-        LOG.info("listening on {} by {}", connector, connector.getServerChannel().getSimpleName());
+        LOG.debug("listening on {} by {}", connector, connector.getServerChannel().getSimpleName());
         return bound.channel().closeFuture();
     }
 
     private Pipeline pipeline() {
         InvocationDesk desk = new InvocationDesk(settings, readiness, pending);
         ModelMetrics served = metrics.of(settings.model());
-        Ledger ledger = new Ledger(inFlight, call -> served, new AccessLog(settings.jsonLog()), readiness);
+        AccessLog accessLog = new AccessLog(settings.slowNanoseconds());
+        Ledger ledger = new Ledger(inFlight, call -> served, accessLog, traces, readiness);
         return new Pipeline(settings, pending, new Router(settings, readiness, metrics, desk), ledger);
     }
 }

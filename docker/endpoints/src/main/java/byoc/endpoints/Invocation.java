@@ -113,6 +113,7 @@ final class Invocation extends Job {
 
     private void finish(WorkerReply reply) {
         settle();
+        exchange.setWaited(new Exchange.Waited(getBegin(), getScheduled()));
         exchange.metrics().queued((getScheduled() - getBegin()) / 1e9);
         reply.report(exchange);
         reply.batch().ifPresent(batch -> gathering.answered(model, batch));
@@ -177,6 +178,7 @@ final class Invocation extends Job {
 
     private void fail(ErrorType type, String message) {
         settle();
+        exchange.setWaited(new Exchange.Waited(getBegin(), taken ? getScheduled() : 0));
         exchange.fail(type.response(message));
     }
 

@@ -2,7 +2,7 @@ package byoc.endpoints;
 
 import java.util.function.Function;
 
-/** Writes down each call of {@code /invocations}: in flight, in the metrics, and as an access line. */
+/** Writes down each call: those of {@code /invocations} in flight and in the metrics, and all but probes in the log. */
 final class Ledger {
     /** nginx's status for a caller that hung up before the answer; it goes on no wire. */
     static final int CALLER_LEFT = 499;
@@ -10,6 +10,7 @@ final class Ledger {
     private final InFlight inFlight;
     private final Function<Exchange, ModelMetrics> metrics;
     private final AccessLog accessLog;
+    private final TraceFeed traces;
     private final Readiness readiness;
 
     /** {@code metrics} tells in whose numbers a call is counted. */
@@ -17,10 +18,12 @@ final class Ledger {
             InFlight inFlight,
             Function<Exchange, ModelMetrics> metrics,
             AccessLog accessLog,
+            TraceFeed traces,
             Readiness readiness) {
         this.inFlight = inFlight;
         this.metrics = metrics;
         this.accessLog = accessLog;
+        this.traces = traces;
         this.readiness = readiness;
     }
 
@@ -42,12 +45,16 @@ final class Ledger {
     }
 
     void finished(Exchange exchange, int status) {
-        if (!exchange.isInvocation()) {
+        if (exchange.isProbe()) {
             return;
         }
-        exchange.metrics().answered(status);
-        accessLog.line(exchange.id(), status, exchange.records(), System.nanoTime() - exchange.arrived());
-        leave(exchange);
+        long now = System.nanoTime();
+        accessLog.line(exchange, status, now);
+        traces.call(exchange, status, now);
+        if (exchange.isInvocation()) {
+            exchange.metrics().answered(status);
+            leave(exchange);
+        }
     }
 
     private void leave(Exchange exchange) {

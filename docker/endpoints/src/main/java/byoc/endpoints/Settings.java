@@ -1,5 +1,7 @@
 package byoc.endpoints;
 
+import java.util.List;
+import java.util.concurrent.TimeUnit;
 import org.pytorch.serve.util.ConfigManager;
 
 /**
@@ -16,7 +18,8 @@ import org.pytorch.serve.util.ConfigManager;
  * @param batchStrategy {@code BatchStrategy} of {@code /execution-parameters}
  * @param drainSeconds how long a stop waits for calls in flight
  * @param maxRestarts failed worker starts in a row after which the container gives up
- * @param jsonLog whether an access line is a JSON object
+ * @param slowNanoseconds from which time on a call's line tells its stages; negative: never
+ * @param traceExporter the command of the program that exports traces; empty: nobody wants any
  * @param transformJob whether the container serves a batch transform job
  */
 record Settings(
@@ -29,7 +32,8 @@ record Settings(
         String batchStrategy,
         int drainSeconds,
         int maxRestarts,
-        boolean jsonLog,
+        long slowNanoseconds,
+        List<String> traceExporter,
         boolean transformJob) {
 
     static Settings read(ConfigManager torchServe) {
@@ -43,8 +47,14 @@ record Settings(
                 System.getProperty("byoc.execution.strategy", "MULTI_RECORD"),
                 number("byoc.drain-seconds", 25),
                 number("byoc.max-restarts", 5),
-                "json".equals(System.getProperty("byoc.log-format", "text")),
+                TimeUnit.MILLISECONDS.toNanos(number("byoc.slow-request-ms", -1)),
+                words(System.getProperty("byoc.trace-exporter", "")),
                 Boolean.getBoolean("byoc.transform-job"));
+    }
+
+    /** The words of a command line, one a line. */
+    private static List<String> words(String lines) {
+        return lines.isEmpty() ? List.of() : List.of(lines.split("\n"));
     }
 
     private static int number(String name, int fallback) {

@@ -14,13 +14,16 @@ import org.pytorch.serve.util.messages.RequestInput;
 
 /**
  * What a handler answered, split into what the caller gets and what was meant for this frontend. Headers that start
- * with {@code x-byoc-} are the handler's notes to the metrics; those about the connection are the frontend's to set.
+ * with {@code x-byoc-} are the handler's notes to the metrics and the log; those about the connection are the
+ * frontend's to set.
  */
 final class WorkerReply {
     private static final String INTERNAL_PREFIX = "x-byoc-";
     private static final String RECORDS = INTERNAL_PREFIX + "records";
     private static final String BAD_RECORDS = INTERNAL_PREFIX + "bad-records";
     private static final String BATCH = INTERNAL_PREFIX + "batch";
+    private static final String ERROR = INTERNAL_PREFIX + "error";
+    private static final String STAGES = INTERNAL_PREFIX + "stages";
     private static final Set<String> NOT_THE_HANDLERS = Set.of(
             "connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding",
             "upgrade");
@@ -31,6 +34,8 @@ final class WorkerReply {
     private double goodRecords;
     private double badRecords;
     private BatchReport batch;
+    private String error;
+    private String stages;
     private String streamNext;
     private boolean broken;
 
@@ -63,6 +68,8 @@ final class WorkerReply {
             case BAD_RECORDS -> badRecords = Math.max(0, BatchReport.number(value));
             case BROKEN -> broken = true;
             case BATCH -> batch = BatchReport.parse(value);
+            case ERROR -> error = value;
+            case STAGES -> stages = value;
             default -> {
                 if (!lower.startsWith(INTERNAL_PREFIX) && !NOT_THE_HANDLERS.contains(lower)) {
                     response.headers().set(name, clean(value));
@@ -107,7 +114,10 @@ final class WorkerReply {
         ModelMetrics metrics = exchange.metrics();
         metrics.records(goodRecords, badRecords);
         metrics.span(exchange.arrived());
-        exchange.setRecords((long) (goodRecords + badRecords));
+        exchange.setOutcome(new Exchange.Outcome((long) (goodRecords + badRecords), (long) badRecords, stages));
+        if (error != null) {
+            exchange.setFailure(new Exchange.Failure(error, null)); // its sentence may quote the body
+        }
         if (batch != null) {
             metrics.batch(batch);
         }
