@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes the server's virtual environment, in a checkout and in an image alike.
 #
-#   install.sh VENV DEVICE [TRANSFORMERS [ENGINES]]      DEVICE: cpu or gpu; TRANSFORMERS: the major version, 5 or 4;
-#                                                        ENGINES: openvino, onnx or openvino,onnx, for artefacts that bring engine/.
-#                                                        All name locks in docker/requirements.
+#   install.sh VENV DEVICE [TRANSFORMERS [ENGINES [TRACING]]]
+#
+# DEVICE: cpu or gpu; TRANSFORMERS: the major version, 5 or 4; ENGINES: openvino, onnx or openvino,onnx, for artefacts that
+# bring engine/; TRACING: otlp, where traces are to be exported. All name locks in docker/requirements.
 #
 # torch comes from docker/wheels/, else from where pip is configured to look, else from TORCH_INDEX; whichever
 # it is, the lock's hash decides.
@@ -30,6 +31,11 @@ for engine in "${engines[@]}"; do
         exit 1
     fi
 done
+tracing=${5:-}
+if [[ -n $tracing && $tracing != otlp ]]; then
+    echo "TRACING=$tracing is not known: use otlp, or nothing" >&2
+    exit 1
+fi
 # Each lock is a complete list (see left-out.txt), hence --no-deps.
 options=(--no-deps --require-hashes --disable-pip-version-check --find-links "$wheels")
 
@@ -40,6 +46,6 @@ if [ -n "${TORCH_INDEX:-}" ] && ! compgen -G "$wheels/torch-*.whl" >/dev/null; t
 fi
 # What is published as source only builds with the setuptools just installed, not with an unlocked one.
 "$venv/bin/pip" install "${options[@]}" --no-build-isolation --use-pep517 -r "$locks/$lock.txt"
-for engine in "${engines[@]}"; do
-    "$venv/bin/pip" install "${options[@]}" -r "$locks/$engine.txt"
+for lock in "${engines[@]}" ${tracing:+"$tracing"}; do
+    "$venv/bin/pip" install "${options[@]}" -r "$locks/$lock.txt"
 done

@@ -103,7 +103,7 @@ fetch_torch() {
 do_tests() {
     .venv/bin/pip install --require-hashes --disable-pip-version-check --find-links docker/wheels -r tests/requirements.txt
     .venv/bin/pip install --no-deps --require-hashes --disable-pip-version-check \
-        -r $locks/openvino.txt -r $locks/onnx.txt -r scripts/exporting/requirements.txt
+        -r $locks/openvino.txt -r $locks/onnx.txt -r $locks/otlp.txt -r scripts/exporting/requirements.txt
 }
 
 do_scripts() {
@@ -276,6 +276,7 @@ do_lock() {
     for engine in openvino onnx; do
         compile $locks/$engine "${left_out[@]}"
     done
+    compile $locks/otlp --unsafe-package protobuf --unsafe-package typing-extensions
     compile $locks/build --allow-unsafe
     compile scripts/requirements
     compile scripts/exporting/requirements --unsafe-package openvino-telemetry
