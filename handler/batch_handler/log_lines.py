@@ -53,7 +53,7 @@ def _text(message: str, ids: str) -> str:
 
 
 def _text_ids(ids: Sequence[str], message: str) -> str:
-    if not ids or (len(ids) == 1 and ids[0] in message):
+    if not ids or (len(ids) == 1 and ids[0] in message.split()):
         return ""
     return f" id={ids[0]}" if len(ids) == 1 else f" ids={','.join(ids[:IDS_LIMIT])}"
 

@@ -109,7 +109,7 @@ def _start(context: Any) -> Application:
     """Load and warm the model. What goes wrong is told in one sentence to whoever started the worker."""
     if not worker_log.install(os.environ):
         logging.getLogger().setLevel(logging.WARNING)
-    logging.getLogger("batch_handler").setLevel(min(logging.INFO, logging.getLogger().level))
+        logging.getLogger(__package__).setLevel(logging.INFO)
     context.metrics = _Unmeasured()
     try:
         device.pin(context.system_properties.get("gpu_id"))

@@ -74,7 +74,7 @@ def test_every_status_of_ours_has_its_phrase() -> None:
 
 
 def test_a_model_that_cannot_be_loaded_is_told_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(FAILURE_FILE, str(tmp_path / "failure"))
     monkeypatch.setenv("HF_TASK", "poetry")
@@ -83,4 +83,4 @@ def test_a_model_that_cannot_be_loaded_is_told_in_one_sentence(
         door.handle(None, Context(tmp_path))
     sentence = (tmp_path / "failure").read_text("utf-8")
     assert sentence.startswith("HF_TASK=poetry is not a task of this image")
-    assert capsys.readouterr().err.strip() == sentence
+    assert caplog.messages == [sentence]

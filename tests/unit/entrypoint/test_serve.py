@@ -120,7 +120,7 @@ def test_a_setting_that_did_not_take_effect_stops_the_start(home: Path, port: in
 
 
 def test_ctrl_c_drains_and_a_second_one_does_not_wait(home: Path, port: int, make_model: MakeModel) -> None:
-    with running(home, port, make_model(), STAND_IN="deaf") as run:
+    with running(home, port, make_model(), STAND_IN="deaf", SAGEMAKER_CONTAINER_LOG_LEVEL="DEBUG") as run:
         run.wait_for("ready in")
         run.process.send_signal(signal.SIGINT)
         run.wait_for("SIGINT: answers what is in flight")

@@ -112,7 +112,7 @@ def circumstances(tmp_path: Path) -> Circumstances:
 
 def test_a_kill_for_memory_names_the_limit(circumstances: Circumstances, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosis, "oom_kills", lambda: 2)
-    sentence = explain(Ending(137, ordered=False, was_ready=True), circumstances)
+    sentence = explain(Ending(137, took_s=None, was_ready=True), circumstances)
     assert sentence is not None
     assert sentence.startswith("out of memory: the limit is 1,500 MiB and the kernel killed 2 process(es)")
 
@@ -120,13 +120,13 @@ def test_a_kill_for_memory_names_the_limit(circumstances: Circumstances, monkeyp
 @pytest.mark.parametrize(
     ("ending", "said"),
     [
-        (Ending(3, ordered=False, was_ready=False), "the model could not be loaded"),
-        (Ending(3, ordered=False, was_ready=True), "heap of 300 MiB"),
-        (Ending(4, ordered=False, was_ready=True), "died again and again"),
-        (Ending(137, ordered=False, was_ready=True), "java was killed"),
-        (Ending(9, ordered=False, was_ready=True), "code 9"),
-        (Ending(5, ordered=True, was_ready=True), "still unanswered"),
-        (Ending(137, ordered=True, was_ready=True), "before it had drained"),
+        (Ending(3, took_s=None, was_ready=False), "the model could not be loaded"),
+        (Ending(3, took_s=None, was_ready=True), "heap of 300 MiB"),
+        (Ending(4, took_s=None, was_ready=True), "died again and again"),
+        (Ending(137, took_s=None, was_ready=True), "java was killed"),
+        (Ending(9, took_s=None, was_ready=True), "code 9"),
+        (Ending(5, took_s=1.0, was_ready=True), "still unanswered"),
+        (Ending(137, took_s=1.0, was_ready=True), "before it had drained"),
     ],
 )
 def test_every_other_end_has_its_sentence(
@@ -136,7 +136,7 @@ def test_every_other_end_has_its_sentence(
     assert said in (explain(ending, circumstances) or "")
 
 
-@pytest.mark.parametrize("ending", [Ending(0, True, True), Ending(0, False, True), Ending(143, True, False)])
+@pytest.mark.parametrize("ending", [Ending(0, 1.0, True), Ending(0, None, True), Ending(143, 1.0, False)])
 def test_an_end_in_order_needs_no_sentence(circumstances: Circumstances, ending: Ending) -> None:
     assert ending.exit_code == 0
     assert explain(ending, circumstances) is None
