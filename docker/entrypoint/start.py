@@ -220,5 +220,7 @@ def _say_ready(given: Given, prepared: Prepared, hint: bool) -> None:
     if given.log.format == "text":
         given.log.info(report.other_settings(in_force))
     if hint:
-        example = f"try it: {report.example(settings)}"
-        given.log.info(example)
+        if given.log.format == "text":
+            print(report.example(settings), flush=True)  # at a terminal: a line to copy, and nothing else on it
+        else:
+            given.log.info(report.example(settings))
