@@ -67,6 +67,8 @@ def test_the_handler_answers_each_entry_of_torchserves_batch(loaded: Path) -> No
         ("1", "0"), ("0", "2"), ("1", "0"), ("0", "1"),
     ]  # fmt: skip
     assert context.sent[0]["x-byoc-batch"].startswith("requests=4;")
+    assert [sent.get("x-byoc-error") for sent in context.sent.values()] == [None, "InvalidRecord", None, "InvalidRequest"]
+    assert not any("x-byoc-stages" in sent for sent in context.sent.values())  # nobody asked
 
 
 def test_every_status_of_ours_has_its_phrase() -> None:
