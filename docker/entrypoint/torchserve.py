@@ -135,6 +135,12 @@ def command(launch: Launch, java: Path, configuration: Path, trace_exporter: Seq
         system_properties["byoc.slow-request-ms"] = str(settings.slow_request_ms)
     if trace_exporter:
         system_properties["byoc.trace-exporter"] = "\n".join(trace_exporter)
+    if settings.emf_namespace:
+        system_properties |= {
+            "byoc.emf.namespace": settings.emf_namespace,
+            "byoc.emf.dimensions": json.dumps(settings.emf_dimensions or {}),
+            "byoc.emf.seconds": settings.emf_seconds,
+        }
     if launch.gpus:
         system_properties["byoc.gpu-metrics"] = launch.gpu_metrics
     return [

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from batch_handler import cloudwatch
+
 OUR_PREFIX = "BYOC_"
 SAGEMAKER_TS_PREFIX = "SAGEMAKER_TS_"
 MIB = 1024 * 1024
@@ -215,6 +217,17 @@ TABLE: dict[str, Setting] = {
     "slow_request_ms": Setting(
         ("BYOC_SLOW_REQUEST_MS",), whole(0, 86_400_000), "a whole number of milliseconds from 0 (every request) to 86400000"
     ),
+    "emf_namespace": Setting(
+        ("BYOC_EMF_NAMESPACE",),
+        cloudwatch.namespace,
+        "a CloudWatch namespace: 1 to 255 letters, digits and . - _ / # :, not beginning with AWS/ or :",
+    ),
+    "emf_dimensions": Setting(
+        ("BYOC_EMF_DIMENSIONS",),
+        cloudwatch.dimensions,
+        'a JSON object of at most 8 ASCII names (none Model, none a metric\'s) and texts, such as {"EndpointName": "sentences"}',
+    ),
+    "emf_seconds": Setting(("BYOC_EMF_SECONDS",), whole(1, 3_600), "a whole number of seconds from 1 to 3600", 60),
     "batch_transform": Setting(("SAGEMAKER_BATCH",), flag, "true or false", False),
     "batch_strategy": Setting(
         ("SAGEMAKER_BATCH_STRATEGY",),
@@ -274,6 +287,9 @@ class Settings:
     log_level: str
     log_format: str
     slow_request_ms: int | None
+    emf_namespace: str | None
+    emf_dimensions: Mapping[str, str] | None
+    emf_seconds: int
     batch_transform: bool
     batch_strategy: str
     max_concurrent_transforms: int | None

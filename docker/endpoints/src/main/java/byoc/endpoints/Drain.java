@@ -23,6 +23,7 @@ final class Drain implements Runnable {
     private final Readiness readiness;
     private final InFlight inFlight;
     private final PendingCalls pending;
+    private final Optional<EmbeddedMetrics> embedded;
     private final Optional<JobSummary> summary;
     private final TraceFeed traces;
 
@@ -31,12 +32,14 @@ final class Drain implements Runnable {
             Readiness readiness,
             InFlight inFlight,
             PendingCalls pending,
+            Optional<EmbeddedMetrics> embedded,
             Optional<JobSummary> summary,
             TraceFeed traces) {
         this.settings = settings;
         this.readiness = readiness;
         this.inFlight = inFlight;
         this.pending = pending;
+        this.embedded = embedded;
         this.summary = summary;
         this.traces = traces;
     }
@@ -53,6 +56,7 @@ final class Drain implements Runnable {
                 inFlight.awaitNone(REFUSAL_SECONDS);
             }
             Workers.endAll();
+            embedded.ifPresent(EmbeddedMetrics::tellAll);
             summary.ifPresent(JobSummary::tellAll);
             traces.end();
             if (lost > 0) { // else the entrypoint, which sees the exit code, has the last word

@@ -24,6 +24,7 @@ import org.pytorch.serve.util.ConfigManager;
 import org.pytorch.serve.util.Connector;
 import org.pytorch.serve.util.ConnectorType;
 import org.pytorch.serve.util.TokenAuthorization;
+import org.pytorch.serve.wlm.Model;
 import org.pytorch.serve.wlm.ModelManager;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -50,7 +51,7 @@ public final class Frontend extends ModelServer {
     private final Readiness readiness = new Readiness();
     private final InFlight inFlight = new InFlight();
     private final PendingCalls pending;
-    private final Metrics metrics = new Metrics();
+    private final Metrics metrics = new Metrics(this::waiting, Workers::loadedModels);
     private final TraceFeed traces;
 
     private Frontend(ConfigManager configuration) {
@@ -105,18 +106,30 @@ public final class Frontend extends ModelServer {
             throws InterruptedException, IOException, GeneralSecurityException, InvalidSnapshotException {
         Optional<JobSummary> summary =
                 settings.transformJob() ? Optional.of(new JobSummary(metrics.of(settings.model()))) : Optional.empty();
-        Drain drain = new Drain(settings, readiness, inFlight, pending, summary, traces);
+        Optional<EmbeddedMetrics> embedded =
+                settings.emf().wanted() ? Optional.of(new EmbeddedMetrics(metrics, settings.emf())) : Optional.empty();
+        Drain drain = new Drain(settings, readiness, inFlight, pending, embedded, summary, traces);
         Runtime.getRuntime().addShutdownHook(new Thread(drain, "byoc-drain"));
         ChannelFuture closed = startRESTserver().get(0);
         traces.start();
         Set<String> models = new HashSet<>(ModelManager.getInstance().getStartupModels());
         models.add(settings.model());
         readiness.expect(models);
-        Thread watchdog = new Thread(new Watchdog(settings, readiness, pending, summary), "byoc-watchdog");
-        watchdog.setDaemon(true);
-        watchdog.start();
+        inBackground("byoc-watchdog", new Watchdog(settings, readiness, pending, metrics, embedded, summary));
+        embedded.ifPresent(printing -> inBackground("byoc-emf", printing));
         closed.sync();
         Thread.currentThread().join(); // the port closes only when the process ends; leave the last word to that
+    }
+
+    private static void inBackground(String name, Runnable work) {
+        Thread thread = new Thread(work, name);
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    private int waiting(String name) {
+        Model model = readiness.model(name);
+        return model == null ? 0 : model.getPendingRequestsInJobQueue();
     }
 
     /** Binds the serving port to our own pipeline, and every other port as TorchServe does. */

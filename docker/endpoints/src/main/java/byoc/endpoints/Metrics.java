@@ -10,8 +10,12 @@ import java.io.StringWriter;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Collection;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Consumer;
+import java.util.function.IntSupplier;
+import java.util.function.ToIntFunction;
 
 /**
  * The numbers behind {@code GET /metrics}, every one of them by model. They live in a registry of their own, apart
@@ -22,9 +26,12 @@ final class Metrics {
     /** The label that all of them have. */
     static final String MODEL = "model";
 
-    private static final double[] SECONDS = {
+    static final double[] SECONDS = {
         0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
     };
+
+    static final double[] BATCH_SIZES = powersOfTwo(128);
+    static final double[] MICROBATCH_SIZES = powersOfTwo(1024);
 
     private final CollectorRegistry registry = new CollectorRegistry();
     private final Map<String, ModelMetrics> models = new ConcurrentHashMap<>();
@@ -36,15 +43,60 @@ final class Metrics {
     final Counter truncated = counter("byoc_truncated_total", "Records cut to the length of the model.");
     final Counter forwardPasses = counter("byoc_forward_passes_total", "Forward passes of the model.");
     final Gauge inFlight = gauge("byoc_inflight_requests", "Calls of the model that are not answered yet.");
-    final Histogram batchRequests = histogram("byoc_batch_requests", "Requests in one batch.", powersOfTwo(128));
+    final Histogram batchRequests = histogram("byoc_batch_requests", "Requests in one batch.", BATCH_SIZES);
     final Histogram microbatchRecords = histogram(
-            "byoc_microbatch_records", "Records in one forward pass.", powersOfTwo(1024));
+            "byoc_microbatch_records", "Records in one forward pass.", MICROBATCH_SIZES);
+    final Gauge queue = gauge("byoc_queue_requests", "Requests that wait for a worker.");
+    final Counter workerStarts = counter("byoc_worker_starts_total", "Worker processes started for the model.");
+    final Histogram requestSeconds = histogram(
+            "byoc_request_seconds", "Time from the last byte of a call to the last of its answer.", SECONDS);
     final Histogram queueSeconds = histogram(
             "byoc_queue_seconds", "Time that a request waited for a worker.", SECONDS);
     final Histogram handlerSeconds = histogram(
             "byoc_handler_seconds", "Time that the handler took for one batch.", SECONDS);
     final Histogram forwardSeconds = histogram(
             "byoc_forward_seconds", "Time that one batch spent in forward passes.", SECONDS);
+
+    private final ToIntFunction<String> waiting;
+    private volatile Consumer<ModelMetrics> beforeRemoval = model -> { };
+
+    /**
+     * Both are asked at every look at the numbers, and never otherwise.
+     *
+     * @param waiting how many requests wait for a worker of the model of this name
+     * @param loaded how many models have a loaded worker
+     */
+    Metrics(ToIntFunction<String> waiting, IntSupplier loaded) {
+        this.waiting = waiting;
+        Gauge.build("byoc_models_loaded", "Models that can answer now.")
+                .create()
+                .setChild(level(loaded))
+                .register(registry);
+    }
+
+    /** A gauge that is read where its number lives. */
+    static Gauge.Child level(IntSupplier number) {
+        return new Gauge.Child() {
+            @Override
+            public double get() {
+                return number.getAsInt();
+            }
+        };
+    }
+
+    int waiting(String model) {
+        return waiting.applyAsInt(model);
+    }
+
+    /** The numbers of all models. */
+    Collection<ModelMetrics> models() {
+        return models.values();
+    }
+
+    /** To be told of a model while its numbers are still to be had. */
+    void beforeRemoval(Consumer<ModelMetrics> listener) {
+        beforeRemoval = listener;
+    }
 
     /**
      * The numbers of the model of this name. The first call makes all its series, so that a rate over each of them is
@@ -58,6 +110,7 @@ final class Metrics {
     void remove(String model) {
         ModelMetrics gone = models.remove(model);
         if (gone != null) {
+            beforeRemoval.accept(gone);
             gone.drop(this);
         }
     }

@@ -3,6 +3,8 @@ package byoc.endpoints;
 import io.prometheus.client.Counter;
 import io.prometheus.client.Gauge;
 import io.prometheus.client.Histogram;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
@@ -22,9 +24,11 @@ final class ModelMetrics {
     private final Counter.Child padding;
     private final Counter.Child truncated;
     private final Counter.Child forwardPasses;
+    private final Counter.Child workerStarts;
     private final Gauge.Child inFlight;
     private final Histogram.Child batchRequests;
     private final Histogram.Child microbatchRecords;
+    private final Histogram.Child requestSeconds;
     private final Histogram.Child queueSeconds;
     private final Histogram.Child handlerSeconds;
     private final Histogram.Child forwardSeconds;
@@ -44,9 +48,12 @@ final class ModelMetrics {
         padding = all.padding.labels(model);
         truncated = all.truncated.labels(model);
         forwardPasses = all.forwardPasses.labels(model);
+        workerStarts = all.workerStarts.labels(model);
+        all.queue.setChild(Metrics.level(() -> all.waiting(model)), model);
         inFlight = all.inFlight.labels(model);
         batchRequests = all.batchRequests.labels(model);
         microbatchRecords = all.microbatchRecords.labels(model);
+        requestSeconds = all.requestSeconds.labels(model);
         queueSeconds = all.queueSeconds.labels(model);
         handlerSeconds = all.handlerSeconds.labels(model);
         forwardSeconds = all.forwardSeconds.labels(model);
@@ -65,12 +72,23 @@ final class ModelMetrics {
         all.padding.remove(model);
         all.truncated.remove(model);
         all.forwardPasses.remove(model);
+        all.workerStarts.remove(model);
+        all.queue.remove(model);
         all.inFlight.remove(model);
         all.batchRequests.remove(model);
         all.microbatchRecords.remove(model);
+        all.requestSeconds.remove(model);
         all.queueSeconds.remove(model);
         all.handlerSeconds.remove(model);
         all.forwardSeconds.remove(model);
+    }
+
+    String name() {
+        return model;
+    }
+
+    void workerStarted() {
+        workerStarts.inc();
     }
 
     /** A call is complete and waits for its answer, until {@link #left}. */
@@ -82,13 +100,84 @@ final class ModelMetrics {
         inFlight.dec();
     }
 
-    void answered(int status) {
+    /** A call was answered so long after it arrived. */
+    void answered(int status, long nanoseconds) {
+        requestSeconds.observe(nanoseconds / 1e9);
         Counter.Child counter = requestsByStatus.get(status);
         (counter == null ? ofStatus(status) : counter).inc();
     }
 
     void queued(double seconds) {
         queueSeconds.observe(Math.max(0, seconds));
+    }
+
+    /**
+     * All numbers at one moment, or what became of them since an earlier one, by their names in CloudWatch.
+     *
+     * @param sums what only grows
+     * @param levels what is so now
+     * @param times in seconds
+     * @param sizes whole numbers
+     */
+    record Reading(
+            Map<String, Double> sums,
+            Map<String, Double> levels,
+            Map<String, Distribution> times,
+            Map<String, Distribution> sizes) {
+
+        Reading since(Reading earlier) {
+            Map<String, Double> grown = new LinkedHashMap<>(sums);
+            grown.replaceAll((name, sum) -> sum - earlier.sums.get(name));
+            return new Reading(grown, levels, since(times, earlier.times), since(sizes, earlier.sizes));
+        }
+
+        private static Map<String, Distribution> since(
+                Map<String, Distribution> now, Map<String, Distribution> earlier) {
+            Map<String, Distribution> grown = new LinkedHashMap<>(now);
+            grown.replaceAll((name, distribution) -> distribution.since(earlier.get(name)));
+            return grown;
+        }
+
+        /** Sums and levels. */
+        Map<String, Double> amounts() {
+            Map<String, Double> amounts = new LinkedHashMap<>(sums);
+            amounts.putAll(levels);
+            return amounts;
+        }
+
+        /** Whether there is anything to tell. */
+        boolean isEventful() {
+            return amounts().values().stream().anyMatch(amount -> amount != 0);
+        }
+    }
+
+    /** All numbers now; {@code waiting} requests wait for a worker. */
+    Reading read(int waiting) {
+        double[] statuses = new double[6];
+        requestsByStatus.forEach((status, counter) -> statuses[Math.min(status / 100, 5)] += counter.get());
+        Map<String, Double> sums = new LinkedHashMap<>();
+        sums.put("Requests", Arrays.stream(statuses).sum());
+        sums.put("ClientErrors", statuses[4]);
+        sums.put("ServerErrors", statuses[5]);
+        sums.put("Records", goodRecords.get() + badRecords.get());
+        sums.put("FailedRecords", badRecords.get());
+        sums.put("TruncatedRecords", truncated.get());
+        sums.put("Tokens", tokens.get());
+        sums.put("PaddingTokens", padding.get());
+        sums.put("ForwardPasses", forwardPasses.get());
+        sums.put("WorkerStarts", workerStarts.get());
+        Map<String, Double> levels = new LinkedHashMap<>();
+        levels.put("InflightRequests", inFlight.get());
+        levels.put("QueuedRequests", (double) waiting);
+        Map<String, Distribution> times = new LinkedHashMap<>();
+        times.put("RequestTime", Distribution.of(requestSeconds, Metrics.SECONDS));
+        times.put("QueueTime", Distribution.of(queueSeconds, Metrics.SECONDS));
+        times.put("HandlerTime", Distribution.of(handlerSeconds, Metrics.SECONDS));
+        times.put("ForwardTime", Distribution.of(forwardSeconds, Metrics.SECONDS));
+        Map<String, Distribution> sizes = new LinkedHashMap<>();
+        sizes.put("BatchRequests", Distribution.of(batchRequests, Metrics.BATCH_SIZES));
+        sizes.put("MicrobatchRecords", Distribution.of(microbatchRecords, Metrics.MICROBATCH_SIZES));
+        return new Reading(sums, levels, times, sizes);
     }
 
     /**

@@ -21,6 +21,7 @@ import org.pytorch.serve.util.ConfigManager;
  * @param slowNanoseconds from which time on a call's line tells its stages; negative: never
  * @param traceExporter the command of the program that exports traces; empty: nobody wants any
  * @param transformJob whether the container serves a batch transform job
+ * @param emf the metrics that are printed for CloudWatch
  */
 record Settings(
         String model,
@@ -34,7 +35,8 @@ record Settings(
         int maxRestarts,
         long slowNanoseconds,
         List<String> traceExporter,
-        boolean transformJob) {
+        boolean transformJob,
+        EmfSettings emf) {
 
     static Settings read(ConfigManager torchServe) {
         return new Settings(
@@ -49,7 +51,8 @@ record Settings(
                 number("byoc.max-restarts", 5),
                 TimeUnit.MILLISECONDS.toNanos(number("byoc.slow-request-ms", -1)),
                 words(System.getProperty("byoc.trace-exporter", "")),
-                Boolean.getBoolean("byoc.transform-job"));
+                Boolean.getBoolean("byoc.transform-job"),
+                EmfSettings.read());
     }
 
     /** The words of a command line, one a line. */

@@ -26,16 +26,26 @@ final class Watchdog implements Runnable {
     private final Settings settings;
     private final Readiness readiness;
     private final PendingCalls pending;
+    private final Metrics metrics;
+    private final Optional<EmbeddedMetrics> embedded;
     private final Optional<JobSummary> summary;
     private final WorkerStarts starts = new WorkerStarts();
     private final long begun = System.nanoTime();
     private boolean announced;
     private boolean isReady;
 
-    Watchdog(Settings settings, Readiness readiness, PendingCalls pending, Optional<JobSummary> summary) {
+    Watchdog(
+            Settings settings,
+            Readiness readiness,
+            PendingCalls pending,
+            Metrics metrics,
+            Optional<EmbeddedMetrics> embedded,
+            Optional<JobSummary> summary) {
         this.settings = settings;
         this.readiness = readiness;
         this.pending = pending;
+        this.metrics = metrics;
+        this.embedded = embedded;
         this.summary = summary;
     }
 
@@ -72,7 +82,11 @@ final class Watchdog implements Runnable {
     }
 
     private void judge(String name, List<WorkerThread> workers, boolean loaded) throws InterruptedException {
-        workers.forEach(starts::observe);
+        for (WorkerThread worker : workers) {
+            if (starts.observe(worker)) {
+                metrics.of(name).workerStarted();
+            }
+        }
         if (loaded) {
             return;
         }
@@ -116,6 +130,7 @@ final class Watchdog implements Runnable {
         LOG.error(message, arguments);
         pending.refuseAll();
         Workers.endAll();
+        embedded.ifPresent(EmbeddedMetrics::tellAll);
         Runtime.getRuntime().halt(exitCode); // past the shutdown hooks: there is nothing to drain
     }
 }

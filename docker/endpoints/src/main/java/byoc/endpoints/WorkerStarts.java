@@ -18,11 +18,12 @@ final class WorkerStarts {
     private final Map<String, Start> latest = new HashMap<>();
     private int failedInARow;
 
-    /** Takes note of the worker's present state; to be called several times a second. */
-    void observe(WorkerThread worker) {
+    /** Takes note of the worker's present state, and tells whether its process is a new one; several times a second. */
+    boolean observe(WorkerThread worker) {
         Start start = latest.computeIfAbsent(worker.getWorkerId(), id -> new Start());
         Process process = worker.getLifeCycle().getProcess();
-        if (process != start.process) {
+        boolean isNew = process != start.process;
+        if (isNew) {
             if (start.process != null && !start.settled) {
                 failedInARow++;
             }
@@ -30,7 +31,7 @@ final class WorkerStarts {
             start.settled = false;
         }
         if (process == null || start.settled) {
-            return;
+            return isNew && process != null;
         }
         if (worker.getState() == WorkerState.WORKER_MODEL_LOADED) {
             start.settled = true;
@@ -39,6 +40,7 @@ final class WorkerStarts {
             start.settled = true;
             failedInARow++;
         }
+        return isNew;
     }
 
     int failedInARow() {

@@ -35,6 +35,11 @@ final class Workers {
         return false;
     }
 
+    /** How many models have a worker that has them loaded. */
+    static int loadedModels() {
+        return (int) ModelManager.getInstance().getDefaultModels().values().stream().filter(Workers::anyLoaded).count();
+    }
+
     /** The worker's process by its id. */
     static Optional<Process> process(long pid) {
         return ModelManager.getInstance().getDefaultModels().values().stream()
