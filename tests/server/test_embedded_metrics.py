@@ -16,9 +16,9 @@ ASKED = {"BYOC_EMF_NAMESPACE": "team/models", "BYOC_EMF_SECONDS": "1", "BYOC_EMF
 CALLS = 24
 
 
-@pytest.mark.parametrize("format", ["text", "json"])
-def test_the_lines_add_up_to_what_prometheus_was_told(encoder: Path, format: str) -> None:
-    with RunningServer(encoder, {**ASKED, "BYOC_LOG_FORMAT": format}) as server:
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_lines_add_up_to_what_prometheus_was_told(encoder: Path, form: str) -> None:
+    with RunningServer(encoder, {**ASKED, "BYOC_LOG_FORMAT": form}) as server:
         for _ in range(2):
             at_once([lambda: server.invoke({"inputs": ["a quiet kettle", "rain"]})] * (CALLS // 2))
             time.sleep(1.5)
@@ -43,7 +43,7 @@ def test_the_lines_add_up_to_what_prometheus_was_told(encoder: Path, format: str
         taken = embedded.statistics(found, metric)
         assert taken["SampleCount"] == told[f"byoc_{name}_count"]
         assert taken["Sum"] == pytest.approx(told[f"byoc_{name}_sum"], rel=1e-6)
-    if format == "json":
+    if form == "json":
         assert all(isinstance(json.loads(line), dict) for line in server.lines if "CloudWatchMetrics" in line)
 
 

@@ -24,7 +24,7 @@ def test_namespace_and_dimensions_are_taken_as_written() -> None:
 
 @pytest.mark.parametrize("name", ["AWS/SageMaker", ":models", "a b", "ü", "n" * 256])
 def test_a_namespace_that_cloudwatch_refuses_stops_the_start(name: str) -> None:
-    with pytest.raises(SettingError, match="BYOC_EMF_NAMESPACE=.* is not accepted: use a CloudWatch namespace"):
+    with pytest.raises(SettingError, match=r"BYOC_EMF_NAMESPACE=.* is not accepted: use a CloudWatch namespace"):
         resolve({"BYOC_EMF_NAMESPACE": name})
 
 
@@ -45,5 +45,5 @@ def test_a_namespace_that_cloudwatch_refuses_stops_the_start(name: str) -> None:
     ],
 )
 def test_dimensions_that_cloudwatch_refuses_or_that_hide_a_metric_stop_the_start(dimensions: str) -> None:
-    with pytest.raises(SettingError, match="BYOC_EMF_DIMENSIONS=.* is not accepted: use a JSON object of at most 8"):
+    with pytest.raises(SettingError, match=r"BYOC_EMF_DIMENSIONS=.* is not accepted: use a JSON object of at most 8"):
         resolve({"BYOC_EMF_DIMENSIONS": dimensions})
