@@ -118,6 +118,18 @@ do_local_mode() {
     build/local_mode/bin/pip install --no-deps --require-hashes --disable-pip-version-check -r tests/local_mode/requirements.txt
 }
 
+# Unpacked and not installed: the package would start a service.
+fetch_prometheus() {
+    local to=build/prometheus
+    if [ -x $to/usr/bin/prometheus ] || { command -v prometheus && command -v promtool; } >/dev/null; then
+        return
+    fi
+    command -v apt-get >/dev/null || fail "Please put prometheus and promtool on the PATH and run make again"
+    echo "unpacking Debian's prometheus into $to"
+    mkdir -p $to
+    (cd $to && apt-get download -qq prometheus && dpkg-deb -x prometheus_*.deb .)
+}
+
 # The layout of /opt/byoc, in links, so that an edit is served at the next start.
 do_home() {
     local home=build/home root=$PWD
@@ -224,6 +236,7 @@ do_test() {
     local suites=(tests/unit tests/server tests/transform tests/deploy tests/load tests/gpu)
     if has_engine; then
         do_image cpu
+        fetch_prometheus
         DOCKER=$(docker_client) .venv/bin/pytest "${suites[@]}" tests/container
         return
     fi
