@@ -156,7 +156,7 @@ def session_for(region: str | None) -> Any:
 
 def deploy(options: argparse.Namespace, description: Description, session: Any, follower: Follower) -> None:
     """Print or do it. Raises DeploymentError and botocore's errors."""
-    planned = plan(description, inspector(session))
+    planned = plan(description, inspector(session), session.region_name)
     if options.emit:
         print(template(planned), end="")
     elif options.dry_run:

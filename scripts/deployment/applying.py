@@ -5,6 +5,7 @@ Content-hashed names make this simple: a model or configuration of that name is 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,15 @@ from deployment import existing
 from deployment.autoscaling import POLICY_ARN
 from deployment.calls import Call, send
 from deployment.components import update_component
-from deployment.deleting import delete_component, delete_configs_and_models, delete_endpoint, delete_policy, deregister
+from deployment.dashboard import is_ours
+from deployment.deleting import (
+    delete_component,
+    delete_configs_and_models,
+    delete_dashboard,
+    delete_endpoint,
+    delete_policy,
+    deregister,
+)
 from deployment.errors import DeploymentError
 from deployment.following import BUSY, Follower, failure
 from deployment.plan import Plan
@@ -41,6 +50,7 @@ def apply(session: Any, plan: Plan, follower: Follower) -> None:
         follower.say(f"endpoint {name} is as described")
     apply_components(session, plan, existing.components(session, name) if there or plan.components else [], follower)
     apply_scaling(session, plan, follower)
+    apply_dashboard(session, plan, follower)
     kept = {call.parameters["ModelName"] for call in plan.models}
     delete_configs_and_models(session, name, follower, {plan.config.parameters["EndpointConfigName"]}, kept)
 
@@ -147,6 +157,20 @@ def apply_scaling(session: Any, plan: Plan, follower: Follower) -> None:
             limits = f"{call.parameters['MinCapacity']} to {call.parameters['MaxCapacity']}"
             follower.say(f"{call.parameters['ResourceId']} scales from {limits}")
     remove_other_scaling(session, plan, follower)
+
+
+def apply_dashboard(session: Any, plan: Plan, follower: Follower) -> None:
+    """The dashboard as planned, or none."""
+    if plan.dashboard is None:
+        delete_dashboard(session, plan.description.name, follower)
+        return
+    name = plan.dashboard.parameters["DashboardName"]
+    there = existing.dashboard(session, plan.description.name)
+    if there is not None and not is_ours(there, plan.description.name):
+        raise DeploymentError(f"a dashboard {name} exists that deploy_endpoint.py did not make: rename or remove it")
+    if there is None or json.loads(there) != json.loads(plan.dashboard.parameters["DashboardBody"]):
+        send(session, plan.dashboard)
+        follower.say(f"put dashboard {name}")
 
 
 def remove_other_scaling(session: Any, plan: Plan, follower: Follower) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from deployment import existing
+from deployment.dashboard import dashboard_name, is_ours
 from deployment.errors import DeploymentError
 from deployment.following import BUSY, Follower
 
@@ -33,7 +34,7 @@ def delete(session: Any, name: str, follower: Follower) -> None:
         follower.say(f"deleted alarm {', '.join(alarms)}")
     if there:
         delete_endpoint(session, name, follower)
-    removed = delete_configs_and_models(session, name, follower)
+    removed = delete_configs_and_models(session, name, follower) + delete_dashboard(session, name, follower)
     if not (there or alarms or removed):
         follower.say(f"there is nothing of {name}")
 
@@ -86,6 +87,16 @@ def delete_configs_and_models(
             follower.say(f"deleted model {model}")
             removed += 1
     return removed
+
+
+def delete_dashboard(session: Any, name: str, follower: Follower) -> int:
+    """The endpoint's dashboard, if it has one. Returns how many."""
+    there = existing.dashboard(session, name)
+    if there is None or not is_ours(there, name):
+        return 0
+    session.client("cloudwatch").delete_dashboards(DashboardNames=[dashboard_name(name)])
+    follower.say(f"deleted dashboard {dashboard_name(name)}")
+    return 1
 
 
 def ignoring_missing(call: Any, **parameters: Any) -> None:

@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 
 from deployment import names
 from deployment.autoscaling import alarm_prefix
+from deployment.dashboard import dashboard_name
 
 MISSING = ("Could not find", "does not exist", "not found")
 MISSING_CODES = ("ResourceNotFound", "ResourceNotFoundException", "ObjectNotFoundException")
@@ -96,6 +97,17 @@ def alarms(session: Any, name: str) -> list[str]:
     """The alarms that wake it from zero; Application Auto Scaling keeps its own."""
     found = session.client("cloudwatch").get_paginator("describe_alarms").paginate(AlarmNamePrefix=alarm_prefix(name))
     return [alarm["AlarmName"] for page in found for alarm in page["MetricAlarms"]]
+
+
+def dashboard(session: Any, name: str) -> str | None:
+    """The body of the dashboard of that endpoint's name, whoever made it, or None."""
+    try:
+        body: str = session.client("cloudwatch").get_dashboard(DashboardName=dashboard_name(name))["DashboardBody"]
+    except ClientError as error:
+        if is_missing(error):
+            return None
+        raise
+    return body
 
 
 def pages(session: Any, operation: str, key: str, **parameters: str) -> list[dict[str, Any]]:

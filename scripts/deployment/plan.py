@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from deployment.autoscaling import scaling
 from deployment.calls import Call, check
 from deployment.components import create_components
+from deployment.dashboard import dashboard
 from deployment.description import Description
 from deployment.endpoint import check_images, create_endpoint, create_endpoint_config, needed_images, update_endpoint
 from deployment.images import Image
@@ -25,6 +26,7 @@ class Plan:
     endpoint: Call
     components: tuple[Call, ...]
     scaling: tuple[Call, ...]
+    dashboard: Call | None
     smoke: tuple[Call, ...]
 
     @property
@@ -35,7 +37,8 @@ class Plan:
     @property
     def resources(self) -> tuple[Call, ...]:
         """Those that make something."""
-        return (*self.models, self.config, self.endpoint, *self.components, *self.scaling)
+        shown = (self.dashboard,) if self.dashboard else ()
+        return (*self.models, self.config, self.endpoint, *self.components, *self.scaling, *shown)
 
     @property
     def update(self) -> Call:
@@ -44,8 +47,11 @@ class Plan:
         return update_endpoint(self.description, self.config, scaled)
 
 
-def plan(description: Description, inspect: Callable[[str], Image]) -> Plan:
-    """Everything, checked against the services' own models; `inspect` reads an image. Raises DeploymentError."""
+def plan(description: Description, inspect: Callable[[str], Image], region: str | None = None) -> Plan:
+    """Everything, checked against the services' own models; `inspect` reads an image, `region` is the session's.
+
+    Raises DeploymentError.
+    """
     images = {uri: inspect(uri) for uri in sorted(needed_images(description))}
     check_images(description, images)
     made = models(description)
@@ -57,6 +63,7 @@ def plan(description: Description, inspect: Callable[[str], Image]) -> Plan:
         endpoint=create_endpoint(description, config),
         components=create_components(description, made),
         scaling=scaling(description),
+        dashboard=dashboard(description, region),
         smoke=smoke_calls(description),
     )
     for call in (*planned.calls, planned.update):

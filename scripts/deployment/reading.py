@@ -14,6 +14,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
+from deployment.dashboard import telling
 from deployment.description import (
     SEVERAL_CONTAINERS,
     Component,
@@ -187,7 +188,7 @@ def container(raw: Mapping[str, Any], written: Mapping[str, Any]) -> Container:
     image = written.get("image") or raw.get("image")
     if not image:
         raise DeploymentError("image is missing: the URI that build_and_push.sh printed")
-    environment = {**raw.get("environment", {}), **written.get("environment", {})}
+    environment = {**telling(raw), **raw.get("environment", {}), **written.get("environment", {})}
     return Container(
         image=image,
         model=written.get("model") or raw.get("model"),
@@ -205,7 +206,7 @@ def component(raw: Mapping[str, Any], written: Mapping[str, Any]) -> Component:
     """One inference component. Raises DeploymentError."""
     return Component(
         name=f"{raw['name']}-{written['name']}",
-        container=container({}, written),
+        container=container({key: raw[key] for key in ("name", "dashboard") if key in raw}, written),
         memory_mb=written["memory_mb"],
         cpus=written.get("cpus"),
         accelerators=written.get("accelerators"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,7 @@ TYPES = {
     "RegisterScalableTarget": "AWS::ApplicationAutoScaling::ScalableTarget",
     "PutScalingPolicy": "AWS::ApplicationAutoScaling::ScalingPolicy",
     "PutMetricAlarm": "AWS::CloudWatch::Alarm",
+    "PutDashboard": "AWS::CloudWatch::Dashboard",
 }
 NAMES = {
     "CreateModel": "ModelName",
@@ -28,6 +30,7 @@ NAMES = {
     "CreateInferenceComponent": "InferenceComponentName",
     "PutScalingPolicy": "PolicyName",
     "PutMetricAlarm": "AlarmName",
+    "PutDashboard": "DashboardName",
 }
 REFERRED = ("ModelName", "EndpointConfigName", "EndpointName")  # a component's reference gives its ARN, not its name
 RESOURCE = re.compile(r"(endpoint|inference-component)/([^/]+)(.*)")
@@ -93,6 +96,10 @@ def adapted(call: Call, properties: dict[str, Any], plan: Plan, logical: Mapping
     if call.operation == "RegisterScalableTarget":
         properties["Tags"] = [{"Key": key, "Value": value} for key, value in call.parameters["Tags"].items()]
         properties["ResourceId"] = resource_id(call.parameters["ResourceId"], logical)
+    if call.operation == "PutDashboard":
+        region = json.dumps(json.loads(call.parameters["DashboardBody"])["widgets"][-1]["properties"]["region"])
+        body = call.parameters["DashboardBody"].replace(f'"region":{region}', '"region":"${AWS::Region}"')
+        return properties | {"DashboardBody": {"Fn::Sub": body}}
     if call.operation == "PutScalingPolicy":
         target = logical["RegisterScalableTarget", call.parameters["ResourceId"]]
         rest = {key: value for key, value in properties.items() if key in ("PolicyName", "PolicyType") or "Configuration" in key}
