@@ -26,7 +26,7 @@ class System:
     records that it takes at once. ``stock`` marks a peer's own default, shown for comparison; ``torch`` says that PyTorch
     runs its forward passes. ``precision`` is that of the OpenVINO engine which the artefact brings (none: the model as it
     is), and ``limit`` the kind of offline limit that a product's throughput is a share of. ``first`` runs once, before the
-    first start.
+    first start. ``home`` is the product's installation.
     """
 
     name: str
@@ -43,6 +43,7 @@ class System:
     limit: str | None = None
     command: Sequence[str] = ()
     first: Sequence[str] = ()
+    home: Path = ROOT / "build" / "home"
 
     @property
     def product(self) -> bool:
@@ -57,7 +58,7 @@ class System:
     def start_command(self, model: Path, port: int) -> list[str]:
         """The program with its arguments."""
         if self.environment is None:
-            return [*self.command, str(ROOT / "build" / "home" / "bin" / "entrypoint"), "serve"]
+            return [*self.command, str(self.home / "bin" / "entrypoint"), "serve"]
         own = BENCH / "venv" / self.environment / "bin"
         if self.command:
             return self._words(self.command, model, port)
