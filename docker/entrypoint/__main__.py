@@ -1,14 +1,19 @@
-"""The command line: ``serve`` (also without arguments), ``healthcheck``, or any other command, which is exec'd."""
+"""The command line: ``serve`` (also without arguments), ``healthcheck``, or any other command, which is exec'd.
+
+The frontend of a multi-model endpoint starts ``prepare-models`` for itself.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 COMMAND_NOT_FOUND = 127
 COMMAND_NOT_EXECUTABLE = 126
 HINT = "--hint"
+PREPARER = "prepare-models"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -16,6 +21,10 @@ def main(arguments: Sequence[str]) -> int:
     command, *rest = arguments or ["serve"]
     if command == "serve" and set(rest) <= {HINT}:
         return serve(hint=HINT in rest or sys.stdout.isatty())
+    if command == PREPARER and len(rest) == 1:
+        from entrypoint.preparer import main as prepare_models
+
+        return prepare_models(Path(rest[0]))
     if command == "healthcheck" and not rest:
         from entrypoint.healthcheck import healthcheck
 

@@ -66,6 +66,11 @@ def explain(ending: Ending, known: Circumstances) -> str | None:
     return _told_by_the_worker(known) or _out_of_memory(ending, known) or _import_error(ending, known) or _java_alone(ending)
 
 
+def told_or_imported(known: Circumstances) -> str | None:
+    """Why a model cannot be loaded: the worker's own sentence, or what is wrong with the import of a foreign handler."""
+    return _told_by_the_worker(known) or (None if known.ours else _failed_import(known))
+
+
 def oom_kills(root: Path = CGROUP) -> int:
     """Processes of this cgroup that the kernel killed for memory (memory.events; v1: memory.oom_control)."""
     for path in (root / "memory.events", root / "memory" / "memory.oom_control"):
@@ -99,8 +104,10 @@ def _out_of_memory(ending: Ending, known: Circumstances) -> str | None:
 
 
 def _import_error(ending: Ending, known: Circumstances) -> str | None:
-    if known.ours or ending.was_ready:
-        return None
+    return None if known.ours or ending.was_ready else _failed_import(known)
+
+
+def _failed_import(known: Circumstances) -> str | None:
     path = f"{known.environment['PYTHONPATH']}:{known.model_directory}"
     try:
         outcome = subprocess.run(  # noqa: S603 -- our own interpreter and the handler that was to be run

@@ -49,27 +49,35 @@ def worker_environment(
     pool_threads: int,
     packages: Path | None = None,
     devices: Mapping[str, str] | None = None,
+    failure: Path | None = None,
     stages: bool = False,
 ) -> dict[str, str]:
     """Everything a worker reads, under the first of its names, so that nobody has to resolve it again.
 
-    ``packages`` are the artefact's own, found after ours; ``devices`` the variables about GPUs.
+    ``packages`` are the artefact's own, found after ours; ``devices`` the variables about GPUs;
+    ``failure`` is where the worker writes why it cannot load its model.
     ``stages`` says whether the time of every request's stages is taken.
     ``effective`` holds the values that follow from others (threads, limits) by their names in the settings table.
     """
     values = {name: effective.get(name, getattr(settings, name)) for name in TABLE}
     canonical = {TABLE[name].variables[0]: as_text(value) for name, value in values.items() if value is not None}
-    inherited = BOUNDED | {name: value for name, value in environment.items() if name not in UNWANTED}
-    caches = {variable: str(work / "cache" / folder) for variable, folder in CACHES.items()}
     pools = dict.fromkeys(THREAD_POOLS, str(pool_threads))
-    warnings = {"PYTHONWARNINGS": environment.get("PYTHONWARNINGS") or QUIET_WARNINGS}
     # glibc gives every thread an arena of its own, up to eight per CPU; only the compute threads earn one.
     arenas = {"MALLOC_ARENA_MAX": str(max(2, int(effective["threads"])))}
     search = [library] if packages is None else [library, packages]
-    paths = {"PYTHONPATH": os.pathsep.join(map(str, search)), "TMPDIR": str(work / "tmp"), FAILURE_FILE: str(work / "failure")}
-    # Drawn by chance, so that nothing that a caller sends and a script prints can begin with it.
-    told = {LOG_MARK: secrets.token_hex(8), STAGES: str(stages).lower()}
-    ours = caches | FIXED | warnings | pools | arenas | canonical | paths | told | dict(devices or {})
+    paths = {"PYTHONPATH": os.pathsep.join(map(str, search)), FAILURE_FILE: str(failure or work / "failure")}
+    ours = pools | arenas | canonical | paths | {STAGES: str(stages).lower()} | dict(devices or {})
+    return base_environment(environment, work) | ours
+
+
+def base_environment(environment: Mapping[str, str], work: Path) -> dict[str, str]:
+    """The part that says nothing of any model: what was given, and where libraries may write."""
+    inherited = BOUNDED | {name: value for name, value in environment.items() if name not in UNWANTED}
+    caches = {variable: str(work / "cache" / folder) for variable, folder in CACHES.items()}
+    warnings = {"PYTHONWARNINGS": environment.get("PYTHONWARNINGS") or QUIET_WARNINGS}
+    # Drawn by chance, so that nothing that a caller sends and a script prints can begin with it; java and all workers share it.
+    told = {LOG_MARK: environment.get(LOG_MARK) or secrets.token_hex(8)}
+    ours = caches | FIXED | warnings | told | {"TMPDIR": str(work / "tmp")}
     return inherited | _identity(environment, work) | ours
 
 

@@ -53,7 +53,7 @@ def share(
     """Workers over all GPUs, lanes of each, and the token budget. Settings override all three."""
     lanes = settings.threads or (LANES if shares_weights else 1)
     per_token = lanes * activation_bytes(directory) if ours else 0
-    model = CONTEXT_BYTES + (1 if ours and not _is_halved(directory) else 2) * model_bytes
+    model = _resident(directory, model_bytes, ours)
     usable = int(MEMORY_SHARE * devices.free_bytes)
     budget = settings.token_budget
     if settings.sources.get("token_budget") == "default":
@@ -65,6 +65,17 @@ def share(
     low, high = bounds(settings, per_gpu * len(devices.gpus))
     threads = settings.threads or (LANES if shares_weights else max(1, int(resources.cpus / low)))
     return Share(Capacity(low, high, threads), budget, _warning(devices, low, need, usable))
+
+
+def least_bytes(directory: Path, model_bytes: int, *, ours: bool) -> int:
+    """What a worker takes of a GPU with one lane and the smallest passes."""
+    passes = activation_bytes(directory) * LEAST_BUDGET if ours else 0
+    return _resident(directory, model_bytes, ours) + passes
+
+
+def _resident(directory: Path, model_bytes: int, ours: bool) -> int:
+    """CUDA's part and the weights, which are loaded in 32 bits or, by a foreign handler, copied once."""
+    return CONTEXT_BYTES + (1 if ours and not _is_halved(directory) else 2) * model_bytes
 
 
 def fitting_budget(free_bytes: int, per_token: int) -> int:

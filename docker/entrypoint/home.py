@@ -45,6 +45,11 @@ class Home:
         """The worker's interpreter."""
         return self.root / "venv" / "bin" / "python"
 
+    @property
+    def program(self) -> Path:
+        """This very program."""
+        return self.root / "bin" / "entrypoint"
+
     def java(self) -> Path:
         """The image's own runtime, else the machine's. Raises StartError when there is none."""
         bundled = self.root / "jre" / "bin" / "java"

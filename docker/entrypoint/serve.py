@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from batch_handler.artefact import ArtefactError
 from batch_handler.resources import available
 from batch_handler.settings import SettingError, Settings, flag, resolve, unknown_sagemaker_variables
-from entrypoint import foresight, home, privileges, properties
+from entrypoint import foresight, home, multi_model, privileges, properties
 from entrypoint.failure import BAD_ARTEFACT, BAD_SETTING, CANNOT_RUN, StartError
 from entrypoint.log import Log, provisional
 from entrypoint.process import Signals
@@ -39,6 +39,8 @@ def serve(signals: Signals, hint: bool) -> int:
         with work_directory() as work:
             given = Given(os.environ, baked, available(), place, work, log, began)
             try:
+                if settings.multi_model:
+                    return multi_model.serve(given, settings, signals, turn)
                 prepared = prepare(given, settings.model_dir, settings.task, settings.program, turn)
                 return run(given, prepared, signals, turn, hint)
             finally:
@@ -63,25 +65,25 @@ def read_configuration(place: home.Home) -> dict[str, str]:
 
 
 def check_environment(variables: Mapping[str, str], log: Log) -> None:
-    """What the settings table does not cover: variables nobody knows, and the one mode that this image has not.
+    """What the settings table does not cover: variables nobody knows, and one that is TorchServe's.
 
     Raises SettingError.
     """
     for name in unknown_sagemaker_variables(variables):
         ignored = f"{name} is not a setting of this server: it is ignored"
         log.warning(ignored)
-    for name in ("SAGEMAKER_MULTI_MODEL", "TS_DECODE_INPUT_REQUEST"):
-        try:
-            value = flag(variables.get(name, "").strip() or "false")
-        except KeyError:
-            raise SettingError(f"{name}={variables[name]!r} is not accepted: use true or false") from None
-        if value and name == "SAGEMAKER_MULTI_MODEL":
-            raise SettingError(f"{name}=true is not accepted: this image serves one model")
+    name = "TS_DECODE_INPUT_REQUEST"
+    try:
+        flag(variables.get(name, "").strip() or "false")
+    except KeyError:
+        raise SettingError(f"{name}={variables[name]!r} is not accepted: use true or false") from None
 
 
 def leave_root(settings: Settings, log: Log) -> None:
     """Become the unprivileged user where that works; otherwise say why not."""
-    if notice := privileges.drop(settings.model_dir):
+    if settings.multi_model:
+        log.debug("stays what it is: the models come later, and who may read them is not known")
+    elif notice := privileges.drop(settings.model_dir):
         log.info(notice)
 
 

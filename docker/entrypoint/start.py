@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from entrypoint import (
 from entrypoint.capacity import capacity, heap_mb
 from entrypoint.home import Home
 from entrypoint.log import Log
-from entrypoint.supervise import Supervision
+from entrypoint.supervise import Ending, Supervision
 from entrypoint.workdir import StartTurn
 
 PLATFORM_TIMEOUT_S = 60
@@ -78,7 +78,7 @@ def prepare(given: Given, model_dir: Path, task: str | None, program: str, turn:
     if too_late := patience(settings):
         given.log.warning(too_late)
     exporter = traces.exporter(given.environment, given.home)
-    packages = _install(given, settings, source)
+    packages = install(given, settings, source)
     if settings.safe_port_range is None:
         turn.take()
     ports.check_serving_port(settings)
@@ -110,24 +110,50 @@ def run(given: Given, prepared: Prepared, signals: process.Signals, turn: StartT
         _say_ready(given, prepared, hint)
 
     known = _circumstances(given, prepared)
-    process.adopt_orphans()
-    signals.queue()
-    child = process.Child(prepared.command, prepared.variables, given.work)
-    sampling = gpu_metrics.Sampling(launch.gpu_metrics) if launch.gpus else None
-    limits = {"drain_s": torchserve.DRAIN_S, "startup_s": settings.startup_timeout}
-    try:
-        supervision = Supervision(child, signals, given.log, **limits)
-        ending = supervision.run(http.reachable_address(settings.bind_address), settings.port, on_answer, on_ready)
-    finally:
-        if sampling is not None:
-            sampling.stop()
-        process.end_descendants()
+    ending = supervised(given, launch, Program(prepared.command, prepared.variables), signals, on_answer, on_ready)
+    return told(given, ending, known)
+
+
+def told(given: Given, ending: Ending, known: diagnosis.Circumstances) -> int:
+    """The last line of the log, and the exit code."""
     if sentence := diagnosis.explain(ending, known):
         given.log.error(sentence)
     elif ending.took_s is not None:
         stopped = f"stopped after {ending.took_s:.1f} s: every call was answered, exit 0"
         given.log.info(stopped)
     return ending.exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """java's command line and environment."""
+
+    command: Sequence[str]
+    variables: Mapping[str, str]
+
+
+def supervised(
+    given: Given,
+    launch: torchserve.Launch,
+    program: Program,
+    signals: process.Signals,
+    on_answer: Callable[[], None],
+    on_ready: Callable[[], None],
+) -> Ending:
+    """Run java to its end and leave no process behind. The callbacks are those of `Supervision.run`."""
+    settings = launch.settings
+    process.adopt_orphans()
+    signals.queue()
+    child = process.Child(program.command, program.variables, given.work)
+    sampling = gpu_metrics.Sampling(launch.gpu_metrics) if launch.gpus else None
+    limits = {"drain_s": torchserve.DRAIN_S, "startup_s": settings.startup_timeout}
+    try:
+        supervision = Supervision(child, signals, given.log, **limits)
+        return supervision.run(http.reachable_address(settings.bind_address), settings.port, on_answer, on_ready)
+    finally:
+        if sampling is not None:
+            sampling.stop()
+        process.end_descendants()
 
 
 def patience(settings: Settings) -> str | None:
@@ -142,7 +168,7 @@ def patience(settings: Settings) -> str | None:
     )
 
 
-def _install(given: Given, settings: Settings, source: model.Source) -> Path | None:
+def install(given: Given, settings: Settings, source: model.Source) -> Path | None:
     """The artefact's own packages, in the work directory."""
     if source.requirements is None:
         return None
@@ -186,9 +212,14 @@ def _effective(settings: Settings, source: model.Source, launch: torchserve.Laun
 
 def _write(given: Given, source: model.Source, launch: torchserve.Launch, exporter: list[str]) -> list[str]:
     """Everything below the work directory; the command line of java."""
+    model.build(source, torchserve.model_keys(launch.settings, launch.capacity), launch.model_directory)
+    return write_configuration(given, launch, exporter)
+
+
+def write_configuration(given: Given, launch: torchserve.Launch, exporter: list[str]) -> list[str]:
+    """TorchServe's own files and folders; the command line of java."""
     for folder in ("tmp", "store", "cache"):
         (given.work / folder).mkdir()
-    model.build(source, torchserve.model_keys(launch.settings, launch.capacity), launch.model_directory)
     configuration = given.work / "config.properties"
     configuration.write_text(properties.render(torchserve.properties(launch, given.baked)), "latin-1")
     command = torchserve.command(launch, given.home.java(), configuration, exporter)

@@ -95,7 +95,8 @@ def properties(launch: Launch, baked: Mapping[str, str]) -> dict[str, str]:
         "metrics_config": str(launch.home.metrics),
         "model_store": str(launch.work / "store"),
         "workflow_store": str(launch.work / "store"),
-        "load_models": f"{model.NAME}={launch.model_directory}",
+        # A multi-model endpoint's models come by the frontend, each when it is asked for.
+        "load_models": "" if settings.multi_model else f"{model.NAME}={launch.model_directory}",
         # It deals them out to the workers one after the other; each then keeps the one it was given.
         "number_of_gpu": str(launch.gpus),
     }
@@ -140,6 +141,13 @@ def command(launch: Launch, java: Path, configuration: Path, trace_exporter: Seq
             "byoc.emf.namespace": settings.emf_namespace,
             "byoc.emf.dimensions": json.dumps(settings.emf_dimensions or {}),
             "byoc.emf.seconds": settings.emf_seconds,
+        }
+    if settings.multi_model:
+        system_properties |= {
+            "byoc.multi-model": "true",
+            "byoc.evict-models": str(settings.evict_models).lower(),
+            "byoc.preparer": f"{home.program} {launch.work}",
+            "byoc.parallel-loads": launch.capacity.threads,
         }
     if launch.gpus:
         system_properties["byoc.gpu-metrics"] = launch.gpu_metrics

@@ -1,7 +1,7 @@
-"""What this container may use: CPUs and memory from the cgroup (v1 and v2), never the host's count.
+"""What this container may use, and what of its memory is free: from the cgroup (v1 and v2), never the host's count.
 
-Sources: the kernel's cgroup-v2 documentation (cpu.max, memory.max) and its v1 controllers (cpu.cfs_quota_us,
-memory.limit_in_bytes).
+Sources: the kernel's cgroup-v2 documentation (cpu.max, memory.max, memory.stat) and its v1 controllers (cpu.cfs_quota_us,
+memory.limit_in_bytes, memory.stat); proc(5) for meminfo.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
+MEMINFO = Path("/proc/meminfo")
 UNLIMITED_V1 = 1 << 60
 
 
@@ -40,6 +41,42 @@ def available(root: Path = CGROUP) -> Resources:
         memory_bytes=min(known) if known else None,
         memory_is_limited=limit is not None and (physical is None or limit < physical),
     )
+
+
+def free_memory(root: Path = CGROUP, meminfo: Path = MEMINFO) -> int | None:
+    """Bytes that processes of this container can still take: the less of what the cgroup and the machine leave.
+
+    Files that were read and are mapped by nobody give way to them, and so count as free. None where nothing tells.
+    """
+    known = [amount for amount in (_free_in_cgroup(root), _free_in_machine(meminfo)) if amount is not None]
+    return max(0, min(known)) if known else None
+
+
+def _free_in_cgroup(root: Path) -> int | None:
+    limit = _memory_limit(root)
+    if limit is None:
+        return None
+    used = _words(root / "memory.current") or _words(root / "memory" / "memory.usage_in_bytes")
+    if not used:
+        return None
+    return limit - int(used[0]) + _reclaimable(root)
+
+
+def _reclaimable(root: Path) -> int:
+    """The page cache but for what is mapped; version 1 counts child groups under names that begin with total_."""
+    words = _words(root / "memory.stat") or _words(root / "memory" / "memory.stat")
+    counts = dict(zip(words[::2], map(int, words[1::2]), strict=False))
+
+    def count(name: str, older: str) -> int:
+        return counts.get(f"total_{older}", counts.get(name, 0))
+
+    cached = count("active_file", "active_file") + count("inactive_file", "inactive_file")
+    return max(0, cached - count("file_mapped", "mapped_file"))
+
+
+def _free_in_machine(meminfo: Path) -> int | None:
+    words = _words(meminfo)
+    return int(words[words.index("MemAvailable:") + 1]) * 1024 if "MemAvailable:" in words else None
 
 
 def _cpu_quota(root: Path) -> float | None:

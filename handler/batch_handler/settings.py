@@ -261,6 +261,8 @@ TABLE: dict[str, Setting] = {
     "on_bad_record": Setting(("BYOC_ON_BAD_RECORD",), choice("reject", "placeholder"), "reject or placeholder"),
     "truncation": Setting(("BYOC_TRUNCATION",), flag, "true or false", True),
     "max_restarts": Setting(("BYOC_MAX_RESTARTS",), whole(0, 1_000), "a whole number from 0 to 1000", 5),
+    "multi_model": Setting(("SAGEMAKER_MULTI_MODEL",), flag, "true or false", False),
+    "evict_models": Setting(("BYOC_EVICT_MODELS",), flag, "true or false", False),
 }
 
 
@@ -306,6 +308,8 @@ class Settings:
     on_bad_record: str | None
     truncation: bool
     max_restarts: int
+    multi_model: bool
+    evict_models: bool
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -27,7 +27,9 @@ final class Exchange {
 
     private final Connection connection;
     private final HttpMethod method;
+    private final String target;
     private final String path;
+    private final boolean invocation;
     private final HttpVersion version;
     private final boolean keepAlive;
     private final String id;
@@ -68,7 +70,9 @@ final class Exchange {
     Exchange(Connection connection, HttpRequest head, boolean keepAlive) {
         this.connection = connection;
         this.method = head.method();
-        this.path = pathOf(head.uri());
+        this.target = head.uri();
+        this.path = pathOf(target);
+        this.invocation = INVOCATIONS.equals(path) || ModelPath.isInvocation(path);
         this.version = head.protocolVersion();
         this.keepAlive = keepAlive;
         String sent = head.headers().get(REQUEST_ID);
@@ -107,6 +111,11 @@ final class Exchange {
         return path;
     }
 
+    /** The target as sent, with its query. */
+    String target() {
+        return target;
+    }
+
     HttpVersion version() {
         return version;
     }
@@ -129,7 +138,7 @@ final class Exchange {
     }
 
     boolean isInvocation() {
-        return INVOCATIONS.equals(path);
+        return invocation;
     }
 
     long arrived() {

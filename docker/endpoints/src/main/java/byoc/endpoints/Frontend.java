@@ -13,6 +13,7 @@ import java.security.GeneralSecurityException;
 import java.util.HashSet;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.Function;
 import org.apache.commons.cli.CommandLine;
 import org.apache.commons.cli.DefaultParser;
 import org.apache.commons.cli.ParseException;
@@ -53,12 +54,16 @@ public final class Frontend extends ModelServer {
     private final PendingCalls pending;
     private final Metrics metrics = new Metrics(this::waiting, Workers::loadedModels);
     private final TraceFeed traces;
+    private final Optional<ModelShelf> shelf;
 
     private Frontend(ConfigManager configuration) {
         super(configuration);
         settings = Settings.read(configuration);
         pending = new PendingCalls(settings.maxPendingBytes());
         traces = new TraceFeed(settings.traceExporter());
+        shelf = settings.multiModel()
+                ? Optional.of(new ModelShelf(settings, readiness, pending, metrics))
+                : Optional.empty();
     }
 
     /** Takes the arguments of TorchServe's own main class. */
@@ -112,10 +117,7 @@ public final class Frontend extends ModelServer {
         Runtime.getRuntime().addShutdownHook(new Thread(drain, "byoc-drain"));
         ChannelFuture closed = startRESTserver().get(0);
         traces.start();
-        Set<String> models = new HashSet<>(ModelManager.getInstance().getStartupModels());
-        models.add(settings.model());
-        readiness.expect(models);
-        inBackground("byoc-watchdog", new Watchdog(settings, readiness, pending, metrics, embedded, summary));
+        inBackground("byoc-watchdog", watch(summary));
         embedded.ifPresent(printing -> inBackground("byoc-emf", printing));
         closed.sync();
         Thread.currentThread().join(); // the port closes only when the process ends; leave the last word to that
@@ -128,8 +130,23 @@ public final class Frontend extends ModelServer {
     }
 
     private int waiting(String name) {
+        if (shelf.isPresent()) {
+            return shelf.get().waiting(name);
+        }
         Model model = readiness.model(name);
         return model == null ? 0 : model.getPendingRequestsInJobQueue();
+    }
+
+    /** What keeps an eye on the workers: of the one model, without which there is nothing to serve, or of each. */
+    private Runnable watch(Optional<JobSummary> summary) {
+        if (shelf.isPresent()) {
+            readiness.expectNone();
+            return new ModelCare(settings, readiness, shelf.get());
+        }
+        Set<String> models = new HashSet<>(ModelManager.getInstance().getStartupModels());
+        models.add(settings.model());
+        readiness.expect(models);
+        return new Watchdog(settings, readiness, pending, metrics, embedded, summary);
     }
 
     /** Binds the serving port to our own pipeline, and every other port as TorchServe does. */
@@ -162,9 +179,17 @@ public final class Frontend extends ModelServer {
 
     private Pipeline pipeline() {
         InvocationDesk desk = new InvocationDesk(settings, readiness, pending);
+        Ledger ledger = new Ledger(inFlight, counting(), new AccessLog(settings.slowNanoseconds()), traces, readiness);
+        Optional<ModelRoutes> models = shelf.map(ModelRoutes::new);
+        return new Pipeline(settings, pending, new Router(settings, readiness, metrics, desk, models), ledger);
+    }
+
+    /** In whose numbers a call is counted. */
+    private Function<Exchange, ModelMetrics> counting() {
+        if (shelf.isPresent()) {
+            return shelf.get()::metricsOf;
+        }
         ModelMetrics served = metrics.of(settings.model());
-        AccessLog accessLog = new AccessLog(settings.slowNanoseconds());
-        Ledger ledger = new Ledger(inFlight, call -> served, accessLog, traces, readiness);
-        return new Pipeline(settings, pending, new Router(settings, readiness, metrics, desk), ledger);
+        return call -> served;
     }
 }

@@ -37,12 +37,17 @@ final class InvocationDesk {
             exchange.answer(readiness.refusalOfCalls());
             return;
         }
+        queue(exchange, model);
+    }
+
+    /** Queues the call for this model, which has a worker. */
+    void queue(Exchange exchange, Model model) {
         FullHttpRequest request = exchange.request();
         CallInput input = new CallInput(Exchange.freshId());
         Invocation invocation =
                 new Invocation(model, input, request.content().readableBytes(), exchange, pending, gathering);
         if (!pending.admit(invocation)) {
-            exchange.answer(pending.overBudget());
+            exchange.answer(pending.refusal());
             return;
         }
         exchange.onAbandoned(invocation::abandon);

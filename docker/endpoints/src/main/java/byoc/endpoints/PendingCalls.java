@@ -19,15 +19,43 @@ final class PendingCalls {
     private static final long DISORDER = TimeUnit.SECONDS.toNanos(2);
 
     private final Set<Invocation> calls = ConcurrentHashMap.newKeySet();
-    private final AtomicLong bytes = new AtomicLong();
+    private final Set<PendingCalls> ofModels = ConcurrentHashMap.newKeySet();
+    private final AtomicLong bytes;
     private final long maxBytes;
+    private volatile boolean closed;
     private final Object lock = new Object();
     private long newestTaken = System.nanoTime();
     private long lastTaken = newestTaken;
     private long lastWithoutWorker = newestTaken;
 
     PendingCalls(long maxBytes) {
+        this(maxBytes, new AtomicLong());
+    }
+
+    private PendingCalls(long maxBytes, AtomicLong bytes) {
         this.maxBytes = maxBytes;
+        this.bytes = bytes;
+    }
+
+    /** The calls of one model of several: a queue of their own, bodies within the same memory. */
+    PendingCalls ofModel() {
+        PendingCalls calls = new PendingCalls(maxBytes, bytes);
+        ofModels.add(calls);
+        return calls;
+    }
+
+    /** A model is gone, and its calls with it. */
+    void forget(PendingCalls calls) {
+        ofModels.remove(calls);
+    }
+
+    /** Admits no more. */
+    void close() {
+        closed = true;
+    }
+
+    boolean isEmpty() {
+        return calls.isEmpty();
     }
 
     /**
@@ -41,6 +69,10 @@ final class PendingCalls {
             return false;
         }
         calls.add(call);
+        if (closed) { // looked at behind the entry, so that who closes and then looks sees the call, or it sees him
+            remove(call);
+            return false;
+        }
         return true;
     }
 
@@ -62,6 +94,11 @@ final class PendingCalls {
     /** Bytes that were received or held are so no longer. */
     void giveBack(long held) {
         bytes.addAndGet(-held);
+    }
+
+    /** The answer to a call that was not admitted. */
+    FullHttpResponse refusal() {
+        return closed ? ErrorType.NOT_FOUND.response(ServedModel.UNLOADING) : overBudget();
     }
 
     /** The answer to a call whose body is one too many. */
@@ -90,6 +127,12 @@ final class PendingCalls {
     /** Refuses all that is pending; for the end, when no answer will come any more. */
     void refuseAll() {
         calls.forEach(Invocation::stopped);
+        ofModels.forEach(PendingCalls::refuseAll);
+    }
+
+    /** Answers what is pending, since no worker is left that could. */
+    void loseAll() {
+        calls.forEach(Invocation::lost);
     }
 
     /** Answers the calls that TorchServe lost; to be called about once a second. */

@@ -36,10 +36,16 @@ final class Readiness {
     private volatile Set<String> startupModels = Set.of();
     private volatile boolean wasReady;
     private volatile boolean stopping;
+    private volatile boolean withoutModels;
 
     /** The models that must have a loaded worker; before they are known, nothing is ready. */
     void expect(Set<String> models) {
         startupModels = Set.copyOf(models);
+    }
+
+    /** No model is expected, now or ever: ready is who listens. */
+    void expectNone() {
+        withoutModels = true;
     }
 
     Set<String> expected() {
@@ -63,7 +69,7 @@ final class Readiness {
         if (stopping) {
             return State.STOPPING;
         }
-        if (allLoaded()) {
+        if (withoutModels || allLoaded()) {
             wasReady = true;
             return State.READY;
         }

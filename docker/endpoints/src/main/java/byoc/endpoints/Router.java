@@ -11,7 +11,10 @@ import io.netty.handler.codec.http.HttpResponseStatus;
 import io.netty.handler.codec.http.HttpVersion;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
+import java.util.Optional;
 import java.util.function.Consumer;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -21,14 +24,22 @@ final class Router {
 
     private final Map<String, Route> routes;
     private final Settings settings;
+    private final Optional<ModelRoutes> models;
 
     private record Route(HttpMethod method, Consumer<Exchange> handler) {}
 
-    Router(Settings settings, Readiness readiness, Metrics metrics, InvocationDesk invocations) {
+    Router(
+            Settings settings,
+            Readiness readiness,
+            Metrics metrics,
+            InvocationDesk invocations,
+            Optional<ModelRoutes> models) {
         this.settings = settings;
+        this.models = models;
         this.routes = Map.of(
                 "/ping", new Route(HttpMethod.GET, exchange -> exchange.answer(ping(readiness.state()))),
-                Exchange.INVOCATIONS, new Route(HttpMethod.POST, invocations::accept),
+                Exchange.INVOCATIONS,
+                        new Route(HttpMethod.POST, models.isPresent() ? ModelRoutes::refuse : invocations::accept),
                 "/execution-parameters",
                         new Route(HttpMethod.GET, exchange -> exchange.answer(executionParameters())),
                 "/metrics", new Route(HttpMethod.GET, exchange -> exchange.answer(metrics(metrics))));
@@ -42,14 +53,14 @@ final class Router {
                 return;
             }
             Route route = routes.get(exchange.path());
-            if (route == null) {
+            if (route == null && models.isPresent() && ModelPath.isOfModels(exchange.path())) {
+                models.get().route(exchange);
+            } else if (route == null) {
                 exchange.answer(ErrorType.NOT_FOUND.response("Nothing is served at this path; there are "
-                        + "/ping, /invocations, /execution-parameters and /metrics."));
+                        + "/ping, " + (models.isPresent() ? "/models" : "/invocations")
+                        + ", /execution-parameters and /metrics."));
             } else if (!route.method().equals(exchange.method())) {
-                FullHttpResponse refusal = ErrorType.METHOD_NOT_ALLOWED.response(
-                        "This path takes " + route.method() + " only.");
-                refusal.headers().set(HttpHeaderNames.ALLOW, route.method().name());
-                exchange.answer(refusal);
+                exchange.answer(wrongMethod(route.method()));
             } else {
                 route.handler().accept(exchange);
             }
@@ -59,6 +70,14 @@ final class Router {
         } finally {
             exchange.releaseRequest();
         }
+    }
+
+    /** The refusal of a method that the path does not take, naming those that it does. */
+    static FullHttpResponse wrongMethod(HttpMethod... allowed) {
+        String names = Stream.of(allowed).map(HttpMethod::name).collect(Collectors.joining(", "));
+        FullHttpResponse refusal = ErrorType.METHOD_NOT_ALLOWED.response("This path takes " + names + " only.");
+        refusal.headers().set(HttpHeaderNames.ALLOW, names);
+        return refusal;
     }
 
     private static FullHttpResponse ping(Readiness.State state) {

@@ -22,6 +22,10 @@ import org.pytorch.serve.util.ConfigManager;
  * @param traceExporter the command of the program that exports traces; empty: nobody wants any
  * @param transformJob whether the container serves a batch transform job
  * @param emf the metrics that are printed for CloudWatch
+ * @param multiModel whether models come and go by {@code /models}
+ * @param evictModels whether a model that needs room gets that of the one least recently used
+ * @param parallelLoads models that are loaded at once
+ * @param preparer the command that prepares models, its words apart by blanks
  */
 record Settings(
         String model,
@@ -36,7 +40,11 @@ record Settings(
         long slowNanoseconds,
         List<String> traceExporter,
         boolean transformJob,
-        EmfSettings emf) {
+        EmfSettings emf,
+        boolean multiModel,
+        boolean evictModels,
+        int parallelLoads,
+        String preparer) {
 
     static Settings read(ConfigManager torchServe) {
         return new Settings(
@@ -52,7 +60,11 @@ record Settings(
                 TimeUnit.MILLISECONDS.toNanos(number("byoc.slow-request-ms", -1)),
                 words(System.getProperty("byoc.trace-exporter", "")),
                 Boolean.getBoolean("byoc.transform-job"),
-                EmfSettings.read());
+                EmfSettings.read(),
+                Boolean.getBoolean("byoc.multi-model"),
+                Boolean.getBoolean("byoc.evict-models"),
+                number("byoc.parallel-loads", 1),
+                System.getProperty("byoc.preparer", ""));
     }
 
     /** The words of a command line, one a line. */
