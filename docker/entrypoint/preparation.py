@@ -36,6 +36,7 @@ class Ready:
     workers: int
     host_bytes: int
     gpu_bytes: int
+    oom_kills_before: int
     variables: Mapping[str, str]
 
 
@@ -90,7 +91,8 @@ def _prepare(given: Given, shared: Path, artefact: Path, overheads: model_memory
     (given.work / ENVIRONMENT).write_text(json.dumps(different), "utf-8")
     on_gpu = gpu_capacity.least_bytes(source.directory, source.size, ours=source.ours) if gpus.gpus else 0
     host = share.min_workers * overheads.needed(source.ours, source.size)
-    return Ready(source, directory, share.min_workers, host, share.min_workers * on_gpu, variables)
+    gpu = share.min_workers * on_gpu
+    return Ready(source, directory, share.min_workers, host, gpu, diagnosis.oom_kills(), variables)
 
 
 def _share(given: Given, settings: Settings, source: model.Source, gpus: Devices) -> tuple[Capacity, int]:
@@ -115,7 +117,7 @@ def explain(given: Given, ready: Ready) -> str | None:
             model_directory=ready.directory,
             memory_bytes=given.resources.memory_bytes,
             heap_mb=0,
-            oom_kills_before=0,
+            oom_kills_before=ready.oom_kills_before,
         )
     )
 

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from batch_handler.artefact import ArtefactError
 from batch_handler.resources import available
 from batch_handler.settings import SettingError, resolve
-from entrypoint import home, model_memory, preparation, properties
+from entrypoint import diagnosis, home, model_memory, preparation, properties
 from entrypoint.failure import StartError
 from entrypoint.log import Log
 from entrypoint.multi_model import MODELS, chosen_gpus
@@ -80,7 +80,8 @@ class Preparer:
         try:
             return self._answers[question["do"]](question)
         except (ArtefactError, SettingError, StartError) as error:
-            return {"refused": str(error)}
+            self._given.log.debug(str(error))
+            return {"refused": told(str(error), question)}
         except OSError as error:
             return {"refused": _sentence(error), "fault": True}
         except Exception as error:  # noqa: BLE001 -- the frontend waits for an answer, whatever it is
@@ -99,7 +100,8 @@ class Preparer:
         return {"memory": free, "gpu": model_memory.free_gpu_bytes(chosen_gpus(self._given.environment))}
 
     def _explain(self, question: Mapping[str, Any]) -> Answer:
-        return {"sentence": preparation.explain(self._given, self._ready[question["model"]])}
+        ready = self._ready[question["model"]]
+        return {"sentence": preparation.explain(self._given, ready), "killed": diagnosis.oom_kills() > ready.oom_kills_before}
 
     def _measure(self, question: Mapping[str, Any]) -> Answer:
         source = self._ready[question["model"]].source
@@ -122,15 +124,22 @@ class Preparer:
 def local(url: str) -> Path:
     """The path that a model's url names: absolute, or with ``file://``. Raises ArtefactError.
 
-    The platform names a directory that it has unpacked; one file in it, or an archive, will do as well.
+    The platform names a directory that it has unpacked.
     """
     parts = urlsplit(url)
     text = unquote(parts.path) if parts.scheme == "file" and parts.netloc in ("", "localhost") else url
     if not text.startswith("/") or "\0" in text:
         raise ArtefactError(f"the url {url[:80]!r} is not accepted: use the absolute path of a directory in this container")
     if not Path(text).exists():
-        raise ArtefactError(f"there is nothing at {text[:200]}: the url must be the path of the unpacked model")
+        raise ArtefactError("there is nothing at the url: it must be the path of the unpacked model in this container")
     return Path(text)
+
+
+def told(sentence: str, question: Mapping[str, Any]) -> str:
+    """What of a sentence about a model goes to its caller: the first line, without places in this container."""
+    first = sentence.partition("\n")[0].rstrip(":")
+    place = str(question.get("url", "")).removeprefix("file://")
+    return first.replace(place, "the model's directory") if len(place) > 1 else first
 
 
 def _sentence(error: OSError) -> str:

@@ -190,7 +190,6 @@ def test_no_process_and_no_file_is_left_behind(home: Path, port: int, make_model
     [
         ("SAGEMAKER_TS_BATCH_SIZE", "many", 2, "SAGEMAKER_TS_BATCH_SIZE='many' is not accepted: use a whole number"),
         ("SAGEMAKER_SAFE_PORT_RANGE", "9000-9000", 2, "2 are needed"),
-        ("SAGEMAKER_MULTI_MODEL", "true", 2, "this image serves one model"),
         ("SAGEMAKER_MULTI_MODEL", "perhaps", 2, "use true or false"),
         ("BYOC_MODEL_DIR", "/does/not/exist", 3, "there is no model directory /does/not/exist"),
         ("HF_TASK", "telepathy", 2, "HF_TASK=telepathy is not a task of this image: use one of sentence-embeddings, "),

@@ -1,6 +1,7 @@
 package byoc.endpoints;
 
 import com.google.gson.JsonArray;
+import com.google.gson.JsonNull;
 import com.google.gson.JsonObject;
 import io.netty.handler.codec.http.HttpResponseStatus;
 import java.io.File;
@@ -35,7 +36,6 @@ final class ModelWorkers {
 
     private static final int END_SECONDS = 60;
     private static final int LOOK_MILLISECONDS = 2;
-    private static final int KILLED = 137;
 
     private final Preparer preparer;
 
@@ -59,7 +59,7 @@ final class ModelWorkers {
             LOG.error("TorchServe does not take model {}", served.name(), fault);
             throw new LoadRefused(ErrorType.MODEL_ERROR, "The model could not be loaded; the container's log says why.");
         }
-        if (status != HttpResponseStatus.OK.code() || !Workers.anyLoaded(served.model())) {
+        if (status != HttpResponseStatus.OK.code() || !becomesLoaded(served.model())) {
             throw failure(served, status);
         }
     }
@@ -67,37 +67,57 @@ final class ModelWorkers {
     private static Model register(ServedModel served, String directory)
             throws ModelException, IOException, InterruptedException, DownloadArchiveException {
         ModelManager manager = ModelManager.getInstance();
-        // Batch size, delays and timeouts come from the directory's model-config.yaml, which holds all of them.
+        // Batch size and delay come from the directory's model-config.yaml only where they are negative here.
         ModelArchive archive =
-                manager.registerModel(directory, served.id(), null, null, 1, 1, 1, 1, served.id(), false, false, false);
+                manager.registerModel(directory, served.id(), null, null, -1, -1, 1, 1, served.id(), false, false, false);
         Model model = manager.getModel(served.id(), archive.getModelVersion());
         model.setMaxRetryTimeoutInMill(0);
         served.registered(model);
         return model;
     }
 
-    private LoadRefused failure(ServedModel served, int status) throws InterruptedException {
-        boolean killed = status == HttpResponseStatus.INSUFFICIENT_STORAGE.code();
-        for (WorkerThread worker : Workers.of(served.model())) {
-            Process process = worker.getLifeCycle().getProcess();
-            killed |= process != null && process.waitFor(1, TimeUnit.SECONDS) && process.exitValue() == KILLED;
+    /** TorchServe tells that its workers are ready a moment before each of them says so itself. */
+    private static boolean becomesLoaded(Model model) throws InterruptedException {
+        while (!Workers.anyLoaded(model)) {
+            if (Workers.of(model).stream().anyMatch(Workers::isStopped)) {
+                return false;
+            }
+            Thread.sleep(LOOK_MILLISECONDS);
         }
-        if (killed) {
+        return true;
+    }
+
+    /** Exit codes do not tell: TorchServe kills every worker that failed. */
+    private LoadRefused failure(ServedModel served, int status) throws InterruptedException {
+        boolean killed = status == HttpResponseStatus.INSUFFICIENT_STORAGE.code()
+                || status == HttpResponseStatus.REQUEST_ENTITY_TOO_LARGE.code();
+        JsonObject told = told(served);
+        if (told.get("sentence").isJsonNull() && (killed || told.get("killed").getAsBoolean())) {
             return new LoadRefused(ErrorType.INSUFFICIENT_MEMORY, "The memory did not suffice to load the model: "
                     + "unload other models first, or give the container more.");
         }
-        return new LoadRefused(ErrorType.MODEL_ERROR, reason(served, "The model could not be loaded"));
+        return new LoadRefused(ErrorType.MODEL_ERROR, reason(told, "The model could not be loaded"));
     }
 
     /** What happened and, where the worker told it, why. */
     String reason(ServedModel served, String what) throws InterruptedException {
+        return reason(told(served), what);
+    }
+
+    private static String reason(JsonObject told, String what) {
+        return told.get("sentence").isJsonNull()
+                ? what + "; the container's log says why."
+                : what + ": " + told.get("sentence").getAsString();
+    }
+
+    private JsonObject told(ServedModel served) throws InterruptedException {
         try {
-            JsonObject told = preparer.ask("explain", question(served));
-            return told.get("sentence").isJsonNull()
-                    ? what + "; the container's log says why."
-                    : what + ": " + told.get("sentence").getAsString();
+            return preparer.ask("explain", question(served));
         } catch (LoadRefused unknown) {
-            return what + "; the container's log says why.";
+            JsonObject nothing = new JsonObject();
+            nothing.add("sentence", JsonNull.INSTANCE);
+            nothing.addProperty("killed", false);
+            return nothing;
         }
     }
 
