@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / "build" / "home"
 CONFORMANCE = ROOT / "tests" / "conformance"
-CONFORMANCE_GROUPS = ("default", "batch4", "limits", "batch-transform", "hooks")
+CONFORMANCE_GROUPS = ("default", "batch4", "limits", "batch-transform", "hooks", "mme")
 START_LIMIT_S = 120.0
 START_LINE = "ready in "
 STOP_LIMIT_S = 40.0
@@ -222,8 +222,8 @@ def command_line(pid: int) -> str:
 
 
 def conformance_artefact(group: str, usual: Path) -> Path:
-    """The model directory that a group's server serves."""
-    own = CONFORMANCE / "artefacts" / group
+    """The model directory that a group's server serves, or in group mme loads."""
+    own = CONFORMANCE / "artefacts" / ("hooks" if group == "mme" else group)
     return own if own.is_dir() else usual
 
 
@@ -247,11 +247,13 @@ def conformance_cases(group: str) -> list[str]:
     ]
 
 
-def conformance_verdicts(base_url: str, group: str) -> dict[str, str]:
-    """Run a group against a server: case name → its line of the report."""
+def conformance_verdicts(base_url: str, group: str, model_dir: Path | None = None) -> dict[str, str]:
+    """Run a group against a server: case name → its line of the report. ``model_dir`` is the server's path of the artefact."""
     command = [sys.executable, str(CONFORMANCE / "run.py"), "--base-url", base_url, "--group", group]
     if (CONFORMANCE / "artefacts" / group).is_dir():
         command += ["--artefact", group]
+    if model_dir is not None:
+        command += ["--model-dir", str(model_dir)]
     report = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     lines = [line.split(" ", 2) for line in report.stdout.splitlines() if line.startswith(("PASS", "FAIL", "SKIP"))]
     assert lines, report.stdout + report.stderr

@@ -27,7 +27,7 @@ def verdict(encoder: Path) -> Callable[[str, str], str]:
         with Container(
             conformance_artefact(group, encoder), conformance_settings(group), ("--read-only", "--tmpfs", "/tmp")
         ) as container:
-            return conformance_verdicts(container.base_url, group)
+            return conformance_verdicts(container.base_url, group, Path("/opt/ml/model"))
 
     return lambda group, case: report(group)[case]
 

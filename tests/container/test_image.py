@@ -37,6 +37,7 @@ def test_sagemaker_finds_its_label_and_its_way_to_start_the_image(description: d
     config = description["Config"]
     assert isinstance(config, dict)
     assert config["Labels"]["com.amazonaws.sagemaker.capabilities.accept-bind-to-port"] == "true"
+    assert config["Labels"]["com.amazonaws.sagemaker.capabilities.multi-models"] == "true"
     assert config["Entrypoint"] == ["/opt/byoc/bin/entrypoint"]
     assert config["Cmd"] == ["serve"]
     assert list(config["ExposedPorts"]) == ["8080/tcp"]

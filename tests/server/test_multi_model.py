@@ -210,7 +210,9 @@ def test_calls_of_one_model_share_batches(tmp_path: Path, encoder: Path) -> None
         answers = at_once([lambda name=name: shelf.call(name, TEXT) for name in ("one", "two") * 8])
         metrics = server.metrics()
     assert [many.word_of(answer) for answer in answers] == ["encoder", "other"] * 8
-    assert (metrics["byoc_batch_requests_count"], metrics["byoc_batch_requests_sum"]) == (2, 16)
+    for name in ("one", "two"):
+        assert metrics[f'byoc_batch_requests_count{{model="{name}"}}'] == 1
+        assert metrics[f'byoc_requests_total{{model="{name}",status="200"}}'] == 8
 
 
 def test_an_unload_waits_for_the_calls_in_flight(shelf: Shelf, script: Path) -> None:
@@ -315,6 +317,7 @@ def test_nothing_of_a_model_stays_behind(server: RunningServer, shelf: Shelf, tm
         assert shelf.unload("one").status_code == 200
     time.sleep(0.5)
     threads, files = left()
+    assert not any('model="one"' in name for name in server.metrics())
     for _ in range(3):
         assert shelf.load("one", artefact).status_code == 200
         assert shelf.unload("one").status_code == 200

@@ -1,0 +1,102 @@
+"""Many models in the image, under the flags of the platform's strictest users: memory that comes back, and a bound kept."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from containers import Container, readable
+from models import many
+from shelf import MULTI_MODEL, Shelf, error
+
+MIB = 1 << 20
+HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", "12345:0")
+TEXT = {"inputs": "good day"}
+INSIDE = Path("/opt/ml/model")
+USED = """
+import pathlib
+root = pathlib.Path("/sys/fs/cgroup")
+v2 = root / "memory.stat"
+words = (v2 if v2.exists() else root / "memory" / "memory.stat").read_text().split()
+counts = dict(zip(words[::2], map(int, words[1::2])))
+print(counts.get("anon", counts.get("total_rss")))
+"""
+
+
+@pytest.fixture(scope="module")
+def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("artefacts")
+    for number in range(3):
+        many.save_script(directory / f"script-{number}", f"script-{number}")
+    many.save_encoder(directory / "encoder", "encoder")
+    many.save_archive(directory / "archive", "archive")
+    return readable(directory)
+
+
+def used(container: Container) -> int:
+    """Bytes that the container's processes hold for themselves."""
+    return int(container.python(USED))
+
+
+@pytest.mark.timeout(600)
+def test_memory_comes_back_when_a_model_goes(artefacts: Path) -> None:
+    with Container(artefacts, MULTI_MODEL, HARDENED) as container:
+        shelf = Shelf(container)
+        for name in ("encoder", "archive"):  # what the first load of a kind leaves in java stays
+            assert shelf.load(name, INSIDE / name).status_code == 200
+            assert shelf.unload(name).status_code == 200
+        before = used(container)
+        for _ in range(2):
+            for name in ("encoder", "script-0", "archive"):
+                loaded = shelf.load(name, INSIDE / name)
+                assert loaded.status_code == 200, loaded.text
+                assert many.word_of(shelf.call(name, TEXT)) == name
+            taken = used(container) - before
+            for name in ("encoder", "script-0", "archive"):
+                assert shelf.unload(name).status_code == 200
+            left = used(container) - before
+            assert taken > 100 * MIB
+            assert left < taken // 10
+        assert container.processes("model_service_worker") == []
+
+
+@pytest.mark.timeout(600)
+def test_a_load_that_does_not_fit_is_refused_before_memory_is_short(artefacts: Path) -> None:
+    with Container(artefacts, MULTI_MODEL, (*HARDENED, "--memory", "900m", "--memory-swap", "900m")) as container:
+        shelf = Shelf(container)
+        answers = []
+        for number in range(12):
+            answers.append(shelf.load(f"m{number}", INSIDE / f"script-{number % 3}"))
+            if answers[-1].status_code != 200:
+                break
+        assert answers[0].status_code == 200
+        status, kind, message = error(answers[-1])
+        assert (status, kind) == (507, "InsufficientMemory"), message
+        assert "unload other models first" in message
+        held = [f"m{number}" for number in range(len(answers) - 1)]
+        assert sorted(shelf.names()) == sorted(held)
+        assert {shelf.call(name, TEXT).status_code for name in held} == {200}
+        assert shelf.unload(held[0]).status_code == 200
+        assert shelf.load("another", INSIDE / "script-0").status_code == 200
+        state = container.state()
+        assert (state["OOMKilled"], state["Running"]) == (False, True)
+
+
+@pytest.mark.timeout(600)
+def test_the_model_called_longest_ago_makes_room_where_that_is_wanted(artefacts: Path) -> None:
+    options = (*HARDENED, "--memory", "900m", "--memory-swap", "900m")
+    with Container(artefacts, {**MULTI_MODEL, "BYOC_EVICT_MODELS": "true"}, options) as container:
+        shelf = Shelf(container)
+        evicted = False
+        for number in range(12):
+            assert shelf.load(f"m{number}", INSIDE / f"script-{number % 3}").status_code == 200
+            assert shelf.call("m0", TEXT).status_code == 200  # never the one that is called longest ago
+            time.sleep(0.01)
+            if evicted := "makes room for another" in container.logs():
+                break
+        assert evicted
+        assert "m0" in shelf.names()
+        assert shelf.call("m1", TEXT).status_code == 404
+        assert "model m1 makes room for another" in container.logs()
