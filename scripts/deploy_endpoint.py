@@ -9,7 +9,7 @@
 
 Every call is checked against AWS's own service model before the first one is sent. Running it again updates: models and
 configurations are named by their content, and what an earlier run made and nothing uses any more is removed. Kinds:
-real-time, serverless, async, pipeline, multi-container, components; examples/ has a file for some of them.
+real-time, serverless, async, pipeline, multi-container, multi-model, components; examples/ has a file for some of them.
 """
 
 from __future__ import annotations

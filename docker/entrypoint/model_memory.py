@@ -16,7 +16,7 @@ from entrypoint.devices import Devices
 
 OURS_COPIES = 1.3
 """Weights are read through a mapping of their file; what an engine rearranges is held twice for a moment."""
-FIRST_GUESS = {True: 250 * MIB, False: WORKER_BYTES}
+FIRST_GUESS = {True: 300 * MIB, False: WORKER_BYTES}
 """A worker of ours, and of a foreign handler, with a model that weighs nothing."""
 LEAST_OVERHEAD = 16 * MIB
 MARGIN = 1.15

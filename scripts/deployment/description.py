@@ -20,6 +20,7 @@ class Kind(StrEnum):
     ASYNC = "async"
     PIPELINE = "pipeline"
     MULTI_CONTAINER = "multi-container"
+    MULTI_MODEL = "multi-model"
     COMPONENTS = "components"
 
 
@@ -91,11 +92,12 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Smoke:
-    """The call that shows that the endpoint answers."""
+    """The call that shows that the endpoint answers. ``target_model`` is an archive below a multi-model endpoint's prefix."""
 
     body: bytes
     content_type: str
     accept: str | None
+    target_model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def update_endpoint(description: Description, config: Call, scaled: bool) -> Cal
 
 def needed_images(description: Description) -> set[str]:
     """The images whose own words decide something, so that no others are looked at."""
-    if description.kind in (Kind.PIPELINE, Kind.MULTI_CONTAINER, Kind.SERVERLESS):
+    if description.kind in (Kind.PIPELINE, Kind.MULTI_CONTAINER, Kind.MULTI_MODEL, Kind.SERVERLESS):
         return {container.image for container in description.containers}
     gpu = [variant for variant in description.variants if variant.instances and has_gpu(variant.instances.type)]
     if description.kind is Kind.COMPONENTS:
@@ -83,6 +83,8 @@ def check_images(description: Description, images: Mapping[str, Image]) -> None:
                 f"{image.uri} has no label accept-bind-to-port=true: every container of kind: {description.kind} "
                 "must serve on the port that it is given"
             )
+        if description.kind is Kind.MULTI_MODEL and not image.multi_models:
+            raise DeploymentError(f"{image.uri} has no label multi-models=true: kind: multi-model needs an image that says so")
 
 
 def production_variant(

@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from deployment.errors import DeploymentError
 
 BIND_TO_PORT = "com.amazonaws.sagemaker.capabilities.accept-bind-to-port"
+MULTI_MODELS = "com.amazonaws.sagemaker.capabilities.multi-models"
 MANIFESTS = ("application/vnd.docker.distribution.manifest.v2+json", "application/vnd.oci.image.manifest.v1+json")
 ECR_URI = re.compile(
     r"(?P<registry>(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?)"
@@ -36,6 +37,7 @@ class Image:
     gpu: bool
     cuda: tuple[int, int] | None
     architecture: str
+    multi_models: bool = False
 
 
 def inspect(uri: str, session: Any) -> Image:
@@ -61,6 +63,7 @@ def read(uri: str, configuration: Mapping[str, Any]) -> Image:
         gpu=cuda is not None or (bool(devices) and devices not in NO_GPU),
         cuda=(int(cuda[1]), int(cuda[2])) if cuda else None,
         architecture=configuration.get("architecture") or configuration.get("Architecture") or "amd64",
+        multi_models=labels.get(MULTI_MODELS) == "true",
     )
 
 

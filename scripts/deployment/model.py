@@ -18,7 +18,7 @@ def create_model(description: Description, containers: tuple[Container, ...]) ->
         parameters["Containers"] = [definition(container) for container in containers]
         parameters["InferenceExecutionConfig"] = {"Mode": MODES[description.kind]}
     else:
-        parameters["PrimaryContainer"] = definition(containers[0])
+        parameters["PrimaryContainer"] = (many if description.kind is Kind.MULTI_MODEL else definition)(containers[0])
     if description.kind is not Kind.COMPONENTS:  # there the endpoint's configuration says so for all of them
         parameters |= network(description)
     return Call(
@@ -53,6 +53,14 @@ def definition(container: Container) -> dict[str, Any]:
         defined["ModelDataSource"] = {"S3DataSource": source}
     elif container.model:
         defined["ModelDataUrl"] = container.model
+    if container.environment:
+        defined["Environment"] = dict(container.environment)
+    return defined
+
+
+def many(container: Container) -> dict[str, Any]:
+    """A ContainerDefinition whose models are the archives below a prefix, each loaded when it is first called."""
+    defined: dict[str, Any] = {"Image": container.image, "Mode": "MultiModel", "ModelDataUrl": container.model}
     if container.environment:
         defined["Environment"] = dict(container.environment)
     return defined

@@ -128,8 +128,21 @@ def check_sections(raw: Mapping[str, Any], kind: Kind) -> None:
         raise DeploymentError("kind: components has images and models under components, and one variant of instances")
     if kind in SEVERAL_CONTAINERS and "variants" in raw:
         raise DeploymentError(f"kind: {kind} has one variant: list its containers, not variants")
+    if "target_model" in raw.get("smoke", {}) and kind is not Kind.MULTI_MODEL:
+        raise DeploymentError(f"smoke: target_model has no meaning for kind: {kind}; it belongs to multi-model")
+    if kind is Kind.MULTI_MODEL:
+        check_prefix(raw)
     if kind is Kind.ASYNC and len(raw.get("variants", [])) > 1:
         raise DeploymentError("an asynchronous endpoint has one variant: remove the others")
+
+
+def check_prefix(raw: Mapping[str, Any]) -> None:
+    """Many models lie below one prefix, and a call says which of them it means. Raises DeploymentError."""
+    for each in raw.get("variants", [{}]):
+        if not str(each.get("model") or raw.get("model") or "").endswith("/"):
+            raise DeploymentError("kind: multi-model needs as its model a prefix that ends in /, with the archives of the models")
+    if "smoke" in raw and "target_model" not in raw["smoke"]:
+        raise DeploymentError("smoke: target_model is missing: the archive below the prefix that the call is for")
 
 
 def variants(raw: Mapping[str, Any], kind: Kind) -> tuple[Variant, ...]:
@@ -240,4 +253,4 @@ def smoke(written: Mapping[str, Any]) -> Smoke:
             raise DeploymentError(f"smoke: {written['file']} cannot be read: {error.strerror}") from None
     else:
         body = written["body"].encode()
-    return Smoke(body, written.get("content_type", DEFAULT_CONTENT_TYPE), written.get("accept"))
+    return Smoke(body, written.get("content_type", DEFAULT_CONTENT_TYPE), written.get("accept"), written.get("target_model"))

@@ -26,6 +26,8 @@ def smoke_calls(description: Description) -> tuple[Call, ...]:
     common: dict[str, Any] = {"EndpointName": description.name, "ContentType": sample.content_type}
     if sample.accept:
         common["Accept"] = sample.accept
+    if sample.target_model:
+        common["TargetModel"] = sample.target_model
     if description.kind is Kind.ASYNC:
         place = urlsplit(description.raw["async"]["output"])
         key = f"{place.path.strip('/')}/smoke/{uuid.uuid4().hex}".lstrip("/")

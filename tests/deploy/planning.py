@@ -11,14 +11,15 @@ from deployment.plan import Plan, plan
 from deployment.reading import read
 
 LABEL = "com.amazonaws.sagemaker.capabilities.accept-bind-to-port"
+MULTI_MODELS = "com.amazonaws.sagemaker.capabilities.multi-models"
 ASYNC = {"kind": "async", "async": {"output": "s3://bucket/out/"}}
 SERVERLESS = {"kind": "serverless", "instances": None, "serverless": {"memory_mb": 3072, "concurrency": 10}}
 CHAIN = {"containers": [{"hostname": "first", "model": "s3://bucket/1/"}, {"hostname": "second"}]}
 
 
-def image(uri: str = "image", bound: bool = True, environment: tuple[str, ...] = ()) -> Image:
+def image(uri: str = "image", bound: bool = True, many: bool = False, environment: tuple[str, ...] = ()) -> Image:
     """An image as its configuration describes it."""
-    labels = {LABEL: "true"} if bound else {}
+    labels = ({LABEL: "true"} if bound else {}) | ({MULTI_MODELS: "true"} if many else {})
     return read_image(uri, {"architecture": "amd64", "config": {"Labels": labels, "Env": list(environment)}})
 
 

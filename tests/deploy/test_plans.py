@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from deploy.conftest import IMAGE
 from deploy.planning import ASYNC, CHAIN, CPU, SERVERLESS, image, operations, planned, variant
 from deployment.errors import DeploymentError
 from deployment.plan import Plan, plan
@@ -238,6 +239,41 @@ def test_several_containers_hang_together_as_the_kind_says(written: Written, kin
 def test_a_container_that_cannot_move_its_port_is_refused(written: Written, kind: str) -> None:
     with pytest.raises(DeploymentError, match="no label accept-bind-to-port=true"):
         planned(written(kind=kind, **CHAIN), image(bound=False))
+
+
+MANY = {"kind": "multi-model", "model": "s3://bucket/models/"}
+
+
+def test_many_models_are_a_prefix_and_a_mode_of_their_container(written: Written) -> None:
+    smoke = {"body": "{}", "target_model": "cats.tar.gz"}
+    found = planned(written(**MANY, environment={"BYOC_EVICT_MODELS": True}, smoke=smoke), image(many=True))
+    assert call(found, "CreateModel")["PrimaryContainer"] == {
+        "Image": IMAGE,
+        "Mode": "MultiModel",
+        "ModelDataUrl": "s3://bucket/models/",
+        "Environment": {"BYOC_EVICT_MODELS": "true"},
+    }
+    (asked,) = found.smoke
+    assert asked.parameters["TargetModel"] == "cats.tar.gz"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({**MANY, "model": "s3://bucket/model.tar.gz"}, "prefix that ends in /"),
+        ({**MANY, "model": None}, "prefix that ends in /"),
+        ({**MANY, "smoke": {"body": "{}"}}, "target_model is missing"),
+        ({"smoke": {"body": "{}", "target_model": "cats.tar.gz"}}, "target_model has no meaning for kind: real-time"),
+    ],
+)
+def test_many_models_need_a_prefix_and_calls_that_name_one(written: Written, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(DeploymentError, match=words):
+        planned(written(**changes), image(many=True))
+
+
+def test_an_image_that_does_not_say_it_serves_many_models_is_refused(written: Written) -> None:
+    with pytest.raises(DeploymentError, match="no label multi-models=true"):
+        planned(written(**MANY), image(many=False))
 
 
 def test_components_share_the_instances_of_one_variant(written: Written) -> None:

@@ -246,12 +246,12 @@ final class ModelShelf {
 
     /** Notes that the model's workers end again and again, and why; its calls are refused with that. */
     void giveUp(ServedModel served, int failures) {
-        served.fail("The model's worker could not be started " + failures + " times in a row; unload the model and load it again.");
+        String what = "Unload the model and load it again, for its worker could not be started " + failures + " times in a row";
+        served.fail(what + "; the container's log says why.");
         unloading.execute(() -> {
             try {
-                String reason = workers.reason(served, "The model's worker could not be started " + failures + " times in a row");
-                LOG.error("model {} is given up: {}", served.name(), reason);
-                served.fail(reason + " Unload the model and load it again.");
+                served.fail(workers.reason(served, what));
+                LOG.error("model {} is given up: {}", served.name(), served.failure());
             } catch (InterruptedException stopped) {
                 Thread.currentThread().interrupt();
             }
