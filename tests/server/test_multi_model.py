@@ -202,7 +202,7 @@ def test_formats_streams_and_headers_go_through_as_on_an_endpoint_of_one_model(s
 
 def test_calls_of_one_model_share_batches(tmp_path: Path, encoder: Path) -> None:
     with RunningServer(
-        NO_MODEL, {**MULTI_MODEL, "SAGEMAKER_TS_BATCH_SIZE": "8", "SAGEMAKER_TS_MAX_BATCH_DELAY": "300"}
+        NO_MODEL, {**MULTI_MODEL, "SAGEMAKER_TS_BATCH_SIZE": "8", "SAGEMAKER_TS_MAX_BATCH_DELAY": "5000"}
     ) as server:
         shelf = Shelf(server)
         other = many.save_encoder(tmp_path / "other", "other")
