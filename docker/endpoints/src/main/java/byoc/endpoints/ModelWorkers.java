@@ -16,6 +16,7 @@ import java.util.concurrent.TimeoutException;
 import org.pytorch.serve.archive.DownloadArchiveException;
 import org.pytorch.serve.archive.model.ModelArchive;
 import org.pytorch.serve.archive.model.ModelException;
+import org.pytorch.serve.http.messages.RegisterModelRequest;
 import org.pytorch.serve.wlm.Model;
 import org.pytorch.serve.wlm.ModelManager;
 import org.pytorch.serve.wlm.WorkerInitializationException;
@@ -67,9 +68,11 @@ final class ModelWorkers {
     private static Model register(ServedModel served, String directory)
             throws ModelException, IOException, InterruptedException, DownloadArchiveException {
         ModelManager manager = ModelManager.getInstance();
-        // Batch size and delay come from the directory's model-config.yaml only where they are negative here.
+        // Only the negatives of its defaults make TorchServe take size and delay from the directory's model-config.yaml.
+        int size = -RegisterModelRequest.DEFAULT_BATCH_SIZE;
+        int delay = -RegisterModelRequest.DEFAULT_MAX_BATCH_DELAY;
         ModelArchive archive =
-                manager.registerModel(directory, served.id(), null, null, -1, -1, 1, 1, served.id(), false, false, false);
+                manager.registerModel(directory, served.id(), null, null, size, delay, 1, 1, served.id(), false, false, false);
         Model model = manager.getModel(served.id(), archive.getModelVersion());
         model.setMaxRetryTimeoutInMill(0);
         served.registered(model);
