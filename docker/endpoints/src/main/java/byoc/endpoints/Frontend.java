@@ -117,7 +117,7 @@ public final class Frontend extends ModelServer {
         Runtime.getRuntime().addShutdownHook(new Thread(drain, "byoc-drain"));
         ChannelFuture closed = startRESTserver().get(0);
         traces.start();
-        inBackground("byoc-watchdog", watch(summary));
+        inBackground("byoc-watchdog", watch(summary, embedded));
         embedded.ifPresent(printing -> inBackground("byoc-emf", printing));
         closed.sync();
         Thread.currentThread().join(); // the port closes only when the process ends; leave the last word to that
@@ -138,7 +138,7 @@ public final class Frontend extends ModelServer {
     }
 
     /** What keeps an eye on the workers: of the one model, without which there is nothing to serve, or of each. */
-    private Runnable watch(Optional<JobSummary> summary) {
+    private Runnable watch(Optional<JobSummary> summary, Optional<EmbeddedMetrics> embedded) {
         if (shelf.isPresent()) {
             readiness.expectNone();
             return new ModelCare(settings, readiness, shelf.get());

@@ -48,7 +48,9 @@ final class ModelCare implements Runnable {
             served.pending().sweep(Workers.anyLoaded(served.model()));
         }
         for (WorkerThread worker : Workers.of(served.model())) {
-            served.starts().observe(worker);
+            if (served.starts().observe(worker)) {
+                served.metrics().workerStarted();
+            }
             Process process = worker.getLifeCycle().getProcess();
             boolean ended = Workers.isStopped(worker) && (process == null || !process.isAlive());
             if (ended && served.failure() == null && !served.restarting().contains(worker)) {
