@@ -15,6 +15,7 @@ from typing import Protocol
 from batch_handler import resources
 from batch_handler.artefact import default_task, script_file
 from batch_handler.errors import ErrorType, ServiceError
+from batch_handler.journal import Noting
 from batch_handler.microbatch import Report
 from batch_handler.negotiation import JSON
 from batch_handler.request import Headers, Part, Request, Response
@@ -39,6 +40,13 @@ Reply = Callable[[Sequence[tuple[int, Response]], Report | None], None]
 
 class Application(Protocol):
     """A loaded model that answers batches of requests. Never raises for what a request holds."""
+
+    journal: Noting
+    """Takes note of what is being run; whoever can offer a place for it sets it."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a request may be run again that a worker had begun when it ended."""
 
     @property
     def description(self) -> str:

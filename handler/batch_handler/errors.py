@@ -27,6 +27,7 @@ class ErrorType(Enum):
     PAYLOAD_TOO_LARGE = ("PayloadTooLarge", 413)
     RESPONSE_TOO_LARGE = ("ResponseTooLarge", 413)
     UNSUPPORTED_MEDIA_TYPE = ("UnsupportedMediaType", 415)
+    POISON_INPUT = ("PoisonInput", 422)
     MODEL_ERROR = ("ModelError", 500)
     OUT_OF_MEMORY = ("OutOfMemory", 503)
     TIMEOUT = ("Timeout", 504)

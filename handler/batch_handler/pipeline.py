@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 from batch_handler import device, formats, resources, streaming
 from batch_handler.application import Answers, Reply, answer_all, answered, check_size, failed, response_limit
 from batch_handler.errors import ErrorType, ServiceError, invalid_request
+from batch_handler.internal import ALONE
 from batch_handler.jobs import Job
+from batch_handler.journal import UNKEPT, Noting
 from batch_handler.microbatch import LATE, Report, guarded
 from batch_handler.reading import Batch, Reader, Work, events_only
 from batch_handler.request import Headers, Part, Record, Request, Response
@@ -48,6 +51,7 @@ class Pipeline:
         self._response_limit = response_limit(settings)
         self._reader = Reader(task, settings)
         self.task = task
+        self.journal: Noting = UNKEPT
         self._lock = threading.Lock()
         self._readers = ThreadPoolExecutor(1, "reader")
         self._reading = threading.BoundedSemaphore(READ_AT_ONCE)
@@ -62,7 +66,13 @@ class Pipeline:
             padded=task.padded,
             use_threads=device.use_lane(device.device(settings)),
             called=lambda work: work.request.callers_id,
+            noted=self._noted,
         )
+
+    @property
+    def repeatable(self) -> bool:
+        """A task's answer follows from its request and changes nothing."""
+        return True
 
     @property
     def description(self) -> str:
@@ -79,9 +89,10 @@ class Pipeline:
         until = now + SHARE_OF_TIMEOUT * self._settings.response_timeout_s
         batch = Batch(reply, len(requests), now, until, len(requests))
         indexed = list(enumerate(requests))
-        self._begin([(index, request) for index, request in indexed if len(request.body) <= LONG_BODY], batch)
+        apart = {index for index, request in indexed if len(request.body) > LONG_BODY or request.headers.get(ALONE)}
+        self._begin([(index, request) for index, request in indexed if index not in apart], batch)
         for index, request in indexed:
-            if len(request.body) > LONG_BODY:
+            if index in apart:
                 self._reading.acquire()
                 self._readers.submit(self._begin_long, index, request, batch)
         self._scheduler.await_room()
@@ -98,15 +109,26 @@ class Pipeline:
 
     def preprocess(self, works: Sequence[Work]) -> Sequence[Work]:
         """Bytes to records to tokens. A fault costs its request, or only its record where placeholders are allowed."""
-        return self._reader.read(works)
+        with self.journal.running([(work.request.id, 0) for work in works]):
+            return self._reader.read(works)
 
     def inference(self, works: Sequence[Work]) -> None:
         """Hand what is to be run to the lanes; a request without any such record is complete as it is."""
-        jobs = [Job(work, work.passes, work.batch.until, work.request.stages) for work in works if not self._stream(work)]
+        whole = [work for work in works if not self._stream(work)]
+        jobs = [Job(work, work.passes, work.batch.until, work.request.stages, alone=work.alone) for work in whole]
         self._complete([job for job in jobs if not job.passes])
         waiting = [job for job in jobs if job.passes]
         self._held.update((job.owner.request.id, job) for job in waiting)
         self._scheduler.submit(waiting)
+
+    def _noted(self, places: Sequence[tuple[Job, int]]) -> AbstractContextManager[None]:
+        """Passes as the requests and records that they are of."""
+        return self.journal.running((job.owner.request.id, job.owner.number(index) if job.alone else 0) for job, index in places)
+
+    def _pieces(self, work: Work, pieces: Iterator[str]) -> Iterator[str]:
+        """The pieces of a stream, noted while they are made."""
+        with self.journal.running([(work.request.id, 0)]):
+            yield from pieces
 
     def cancel(self, identifiers: Sequence[str]) -> None:
         """Drop what the lanes have not begun of these requests, and end their streams."""
@@ -134,7 +156,9 @@ class Pipeline:
         task: Any = self.task
         (record,) = records
         self._streams.begin(
-            streaming.Stream(work.request, streaming.form(accept), task.stream(record), partial(self._emit, work), left)
+            streaming.Stream(
+                work.request, streaming.form(accept), self._pieces(work, task.stream(record)), partial(self._emit, work), left
+            )
         )
         return True
 

@@ -16,6 +16,7 @@ from batch_handler import formats, negotiation, streaming
 from batch_handler.application import Reply
 from batch_handler.errors import ErrorType, ServiceError, invalid_record, invalid_request, quote
 from batch_handler.formats.values import OUTPUT_KEY
+from batch_handler.internal import ALONE, REFUSED
 from batch_handler.microbatch import LATE, guarded
 from batch_handler.request import Payload, Record, Request
 from batch_handler.settings import MIB, SettingError, Settings
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 ENCODED_AT_ONCE = 512
 """Records that are tokenised between two looks at the clock."""
 
+POISONOUS = "the model's process ends whenever this record is run, so it is not run any more: leave it out"
 UNREAD = Payload((), (), many=False)
 
 
@@ -65,6 +67,19 @@ class Work:
         """All that the request needs run."""
         usable = [record for record in self.encoded if isinstance(record, Encoded)] if self.error is None else []
         return [one for record in usable for one in record.passes]
+
+    @property
+    def alone(self) -> bool:
+        """Whether it may have ended a worker: it is read by itself, and run record by record."""
+        return self.request.headers.get(ALONE) is not None
+
+    def number(self, index: int) -> int:
+        """The number of the record that one of its passes belongs to."""
+        for origin, record in zip(self.payload.records, self.encoded, strict=True):
+            index -= len(record.passes) if isinstance(record, Encoded) else 0
+            if index < 0:
+                return origin.number if isinstance(origin, Record) else 0
+        return 0
 
     def gather(self, outputs: Sequence[Any]) -> None:
         """The outputs of its passes as those of its records; a record that could not be used has its error as one."""
@@ -122,7 +137,7 @@ class Reader:
             body = negotiation.content(request.body, headers.get("Content-Encoding"), self._limit)
             if own.format.holds in formats.TEXTUAL:
                 body = negotiation.utf8(body, charset)
-            work.payload = self._keys_reserved(own.format.read(body, self._options))
+            work.payload = without_refused(self._keys_reserved(own.format.read(body, self._options)), request)
         except ServiceError as error:
             work.error = error
         except RecursionError:
@@ -161,6 +176,21 @@ class Reader:
                 yield from [LATE] * len(part)
             else:
                 yield from guarded(lambda indices: self._task.encode([part[i] for i in indices]), range(len(part)))  # noqa: B023
+
+
+def without_refused(payload: Payload, request: Request) -> Payload:
+    """The payload with errors in the places of records that ended workers."""
+    listed = request.headers.get(REFUSED)
+    if listed is None:
+        return payload
+    numbers = {int(number) for number in listed.split(",")}
+    records = [
+        ServiceError(ErrorType.POISON_INPUT, POISONOUS, record.number)
+        if isinstance(record, Record) and record.number in numbers
+        else record
+        for record in payload.records
+    ]
+    return replace(payload, records=records)
 
 
 def known_media_type(name: str | None) -> str | None:

@@ -13,6 +13,7 @@ import threading
 import time
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -63,10 +64,12 @@ class Scheduler:
         padded: bool,
         use_threads: Callable[[int], None] = lambda _: None,
         called: Callable[[Any], str] = str,
+        noted: Callable[[Sequence[tuple[Job, int]]], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
         """`run` takes passes and gives as many outputs; `finished` is called, on a lane, with the jobs that are complete.
 
         `use_threads` sets the number of threads of the calling lane's kernels. `called` names a job's owner in the log.
+        `noted` gives the context within which passes, each a job and an index, are being run.
         """
         self.lanes = lanes
         self._run = run
@@ -76,6 +79,7 @@ class Scheduler:
         self._use_threads = use_threads
         self._called = called
         self._passes = 0
+        self._noted_running = noted
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._idle: list[threading.Condition] = []
@@ -154,7 +158,8 @@ class Scheduler:
             began = time.monotonic()
             if taken is not None:
                 self._use_threads(taken.threads)
-                outputs = self._run_all(taken.places)
+                with self._noted_running(taken.places):
+                    outputs = self._run_all(taken.places)
                 seconds = time.monotonic() - began
                 done = late + self._settle(number, taken, outputs, began, seconds)
                 until = time.monotonic() + min(LONGEST_PATIENCE_S, PATIENCE * seconds)
@@ -198,13 +203,16 @@ class Scheduler:
         with self._lock:
             while True:
                 patience = until - time.monotonic()
-                if not self._jobs:
+                if not self._runnable():
                     self._rest(bed)
                 elif patience > 0 and len(self._jobs) < returning and self._light < self._budget:
                     self._rest(bed, patience)
                 else:
                     late = self._overdue()
-                    return (self._next(lane) if self._jobs else None), late
+                    return (self._next(lane) if self._runnable() else None), late
+
+    def _runnable(self) -> bool:
+        return any(not job.held for job in self._jobs)
 
     def _overdue(self) -> list[Job]:
         """Give up what has not begun by its deadline."""
@@ -234,12 +242,14 @@ class Scheduler:
             self._budget,
             self.lanes,
             self._padded,
-            [one.group for one in passes],
+            [(id(job), index) if job.alone else job.passes[index].group for job, index in window],
             busy=sum(self._running.values()),
         )
         chosen = next(batch for batch in batches if 0 in batch.indices)
         places = [window[index] for index in chosen.indices]
         self._remove(places, window)
+        for job, _ in places:
+            job.held = job.alone
         alone = not self._running and not self._jobs and chosen.tokens >= WORTH_A_TEAM
         self._running[lane] = chosen.tokens
         return Taken(places, chosen, self.lanes if alone else 1)
@@ -248,7 +258,7 @@ class Scheduler:
         """Waiting passes in the order in which they are due, up to a round of all lanes and one more."""
         tokens = 0
         for job in self._jobs:
-            for index in job.waiting:
+            for index in () if job.held else job.waiting:
                 if tokens > 2 * self.lanes * self._budget:
                     return
                 tokens += job.passes[index].length
@@ -282,6 +292,7 @@ class Scheduler:
                 self._pace = 0.8 * self._pace + 0.2 * seconds / taken.microbatch.tokens / self.lanes
             for (job, index), output in zip(taken.places, outputs, strict=True):
                 job.outputs[index] = output
+                job.held = False
                 job.left -= 1
                 if not job.left:
                     done.append(job)

@@ -10,6 +10,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -21,6 +22,8 @@ from batch_handler import device, negotiation, resources
 from batch_handler.application import UNSAFE_IN_HEADERS, Answers, Reply, check_size, echoed, failed, response_limit
 from batch_handler.artefact import CODE, ArtefactError, script_file
 from batch_handler.errors import ServiceError
+from batch_handler.internal import ALONE
+from batch_handler.journal import UNKEPT, Noting
 from batch_handler.microbatch import Lanes, MicroBatch, Report
 from batch_handler.request import Request, Response
 from batch_handler.settings import MIB, Settings
@@ -54,6 +57,7 @@ class Script:
         path = script_file(directory, settings.program)
         if path is None:
             raise ArtefactError(f"there is no {CODE}/{settings.program} in {directory}")
+        self.journal: Noting = UNKEPT
         self._settings = settings
         self._passes = itertools.count(1)
         self._limit = settings.request_limit_mb * MIB
@@ -63,6 +67,11 @@ class Script:
         self._lanes = Lanes((settings.threads or resources.available().whole_cpus) if self._code.thread_safe else 1)
         self._model = self._start()
         self._padding = stacking.padding_of(self._model, self._code.pad_token_id)
+
+    @property
+    def repeatable(self) -> bool:
+        """What the script says of itself: it may write somewhere what it was asked."""
+        return self._code.idempotent
 
     @property
     def description(self) -> str:
@@ -80,11 +89,26 @@ class Script:
         return Answers([self._answered(call) for call in calls], report)
 
     def serve(self, requests: Sequence[Request], reply: Reply) -> None:
-        """Answer a batch before the next may come: what a script's functions share among them is theirs to say."""
+        """Answer a batch before the next may come: what a script's functions share among them is theirs to say.
+
+        A request that may have ended a worker comes last and by itself.
+        """
+        if not requests:
+            return  # all of their callers left
         began = time.monotonic()
-        answers = self(requests)
+        company = [index for index, request in enumerate(requests) if request.headers.get(ALONE) is None]
+        groups = [company] if company else []
+        groups += [[index] for index in range(len(requests)) if index not in company]
+        for group in groups[:-1]:
+            reply(list(zip(group, self._whole([requests[index] for index in group]).responses, strict=True)), None)
+        answers = self._whole([requests[index] for index in groups[-1]])
         answers.report.requests, answers.report.handler_s = len(requests), time.monotonic() - began
-        reply(list(enumerate(answers.responses)), answers.report)
+        reply(list(zip(groups[-1], answers.responses, strict=True)), answers.report)
+
+    def _whole(self, requests: Sequence[Request]) -> Answers:
+        """Answer requests; what must not be run twice is noted as running from its first function to its answer's end."""
+        with nullcontext() if self.repeatable else self.journal.running([(request.id, 0) for request in requests]):
+            return self(requests)
 
     def cancel(self, identifiers: Sequence[str]) -> None:
         """A batch of a script is one call, or over in a moment: nothing of it can be taken back."""
@@ -166,6 +190,7 @@ class Script:
             with (
                 about([call.request.callers_id for call in chosen]),
                 timed([call.request.stages for call in chosen], stage, self._passes),
+                self.journal.running([(call.request.id, 0) for call in chosen]) if self.repeatable else nullcontext(),
             ):
                 try:
                     return step(chosen)

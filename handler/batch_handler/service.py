@@ -15,7 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NoReturn
 
-from batch_handler import device, worker_log
+from batch_handler import device, journal, worker_log
 from batch_handler.application import Application, load
 from batch_handler.artefact import ArtefactError
 from batch_handler.errors import ServiceError
@@ -43,6 +43,7 @@ def handle(data: Sequence[Mapping[str, Any]] | None, context: Any) -> list[bytes
     timed = os.environ.get(STAGES) == "true"
     requests = [_request(entry, context, index, timed) for index, entry in enumerate(data)]
     if os.environ.get(EARLY_ANSWERS) == "true":
+        _application.journal = journal.beside(context.cl_socket, _application.repeatable)
         converse(Conversation(context.cl_socket, timed), _application, requests)
     answers = _application(requests)
     for index, response in enumerate(answers.responses):

@@ -60,12 +60,13 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """What a script defines. ``thread_safe`` and ``batchable`` are its flags THREAD_SAFE and BATCHABLE."""
+    """What a script defines. ``thread_safe``, ``batchable`` and ``idempotent`` are its flags of those names."""
 
     path: Path
     functions: Mapping[str, Function]
     thread_safe: bool
     batchable: bool
+    idempotent: bool
     pad_token_id: int | None
 
 
@@ -92,6 +93,7 @@ def load(path: Path) -> UserCode:
         functions,
         thread_safe=getattr(module, "THREAD_SAFE", False) is True,
         batchable=getattr(module, "BATCHABLE", False) is True,
+        idempotent=getattr(module, "IDEMPOTENT", False) is True,
         pad_token_id=getattr(module, "PAD_TOKEN_ID", None),
     )
 

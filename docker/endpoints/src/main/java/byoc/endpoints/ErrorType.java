@@ -22,6 +22,7 @@ enum ErrorType {
     METHOD_NOT_ALLOWED("MethodNotAllowed", HttpResponseStatus.METHOD_NOT_ALLOWED, false),
     CONFLICT("Conflict", HttpResponseStatus.CONFLICT, false),
     PAYLOAD_TOO_LARGE("PayloadTooLarge", HttpResponseStatus.REQUEST_ENTITY_TOO_LARGE, false),
+    POISON_INPUT("PoisonInput", HttpResponseStatus.UNPROCESSABLE_ENTITY, false),
     MODEL_ERROR("ModelError", HttpResponseStatus.INTERNAL_SERVER_ERROR, false),
     INSUFFICIENT_MEMORY("InsufficientMemory", HttpResponseStatus.INSUFFICIENT_STORAGE, false),
     OVERLOADED("Overloaded", HttpResponseStatus.SERVICE_UNAVAILABLE, true),
@@ -29,6 +30,10 @@ enum ErrorType {
     STOPPING("Stopping", HttpResponseStatus.SERVICE_UNAVAILABLE, true),
     WORKER_LOST("WorkerLost", HttpResponseStatus.SERVICE_UNAVAILABLE, true),
     TIMEOUT("Timeout", HttpResponseStatus.GATEWAY_TIMEOUT, false);
+
+    /** Of a request whose record at fault is not known. */
+    static final String POISON_SENTENCE = "The model's process ends whenever this request is run, so it is refused; the "
+            + "container's log says when. Send the records one by one to find the one at fault.";
 
     private final String type;
     private final HttpResponseStatus status;

@@ -38,7 +38,7 @@ final class Exchange {
     private final AtomicBoolean streaming = new AtomicBoolean();
     private FullHttpRequest request;
     private FullHttpResponse refusal;
-    private Runnable onAbandoned = () -> { };
+    private volatile Runnable onAbandoned = () -> { };
     private ModelMetrics metrics;
     private boolean inFlight;
     private final Named named;
@@ -233,7 +233,7 @@ final class Exchange {
         return refusal;
     }
 
-    /** To be run, on the event loop, when the caller hangs up before the answer. */
+    /** To be run, on the event loop, when the caller hangs up before the answer; the last one given counts. */
     void onAbandoned(Runnable action) {
         onAbandoned = action;
     }
@@ -288,6 +288,11 @@ final class Exchange {
         }
         onAbandoned.run();
         return true;
+    }
+
+    /** Whether no part of the answer has left and the caller still waits for it. */
+    boolean isUnanswered() {
+        return !done.get() && connection.isOpen();
     }
 
     boolean isOpen() {

@@ -1,7 +1,9 @@
 package byoc.endpoints;
 
 import java.net.HttpURLConnection;
+import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.SortedSet;
 import java.util.concurrent.TimeUnit;
 import org.pytorch.serve.job.Job;
 import org.pytorch.serve.util.messages.RequestInput;
@@ -28,7 +30,10 @@ final class Invocation extends Job {
     private final Model model;
     private final int bodyBytes;
     private final int timeoutSeconds;
+    private final Attempt attempt;
     private volatile boolean taken;
+    private volatile boolean superseded;
+    private volatile long queuedAt;
     private volatile WorkerChannel worker;
     private volatile long lastSign;
 
@@ -39,6 +44,17 @@ final class Invocation extends Job {
             Exchange exchange,
             PendingCalls pending,
             Gathering gathering) {
+        this(model, input, bodyBytes, exchange, pending, gathering, Attempt.FIRST);
+    }
+
+    private Invocation(
+            Model model,
+            CallInput input,
+            int bodyBytes,
+            Exchange exchange,
+            PendingCalls pending,
+            Gathering gathering,
+            Attempt attempt) {
         super(model.getModelName(), null, WorkerCommands.PREDICT, input);
         input.belongTo(this);
         this.exchange = exchange;
@@ -47,6 +63,90 @@ final class Invocation extends Job {
         this.model = model;
         this.bodyBytes = bodyBytes;
         this.timeoutSeconds = model.getResponseTimeout();
+        this.attempt = attempt;
+        this.queuedAt = getBegin();
+    }
+
+    /** The same call once more; from here on this try of it does nothing. */
+    Invocation next(boolean alone, SortedSet<Integer> refused) {
+        CallInput input = new CallInput(Exchange.freshId());
+        Map<String, String> headers = new LinkedHashMap<>(getPayload().getHeaders());
+        long firstTaken = attempt.firstTaken() == 0 && taken ? getScheduled() : attempt.firstTaken();
+        Attempt following = new Attempt(attempt.deaths() + 1, order(), firstTaken, alone, refused);
+        following.tell(headers);
+        input.setHeaders(headers);
+        getPayload().getParameters().forEach(input::addParameter);
+        Invocation next = new Invocation(model, input, bodyBytes, exchange, pending, gathering, following);
+        superseded = true;
+        pending.replace(this, next);
+        exchange.onAbandoned(next::abandon);
+        if (!exchange.isUnanswered()) { // its caller left meanwhile
+            next.abandon();
+        }
+        return next;
+    }
+
+    /** Puts the call before all that wait for a worker. */
+    void enqueueFirst() {
+        if (!exchange.isUnanswered()) {
+            abandon();
+            return;
+        }
+        queuedAt = System.nanoTime();
+        try {
+            model.addFirst(this);
+            gathering.queued(model);
+        } catch (IllegalStateException full) {
+            fail(ErrorType.WORKER_LOST, "The worker ended before it answered, and meanwhile the queue is full. Send it again.");
+        }
+    }
+
+    /** Whether a worker is there to take it. */
+    boolean canRun() {
+        return Workers.anyLoaded(model);
+    }
+
+    Attempt attempt() {
+        return attempt;
+    }
+
+    /** The id of this try, by which the worker knows it. */
+    String id() {
+        return getPayload().getRequestId();
+    }
+
+    /** The id by which the caller knows the call. */
+    String callerId() {
+        return exchange.id();
+    }
+
+    Retries retries() {
+        return pending.retries();
+    }
+
+    /** When the call came, whatever the try. */
+    long order() {
+        return attempt.isFirst() ? getBegin() : attempt.began();
+    }
+
+    /** When this try of it entered the queue. */
+    long queuedAt() {
+        return queuedAt;
+    }
+
+    /** Whether no part of the answer has left and the caller still waits for it. */
+    boolean isUnanswered() {
+        return exchange.isUnanswered();
+    }
+
+    /** Whether the time that its first worker had is over for a call that is run again. */
+    boolean isOutOfTime(long now) {
+        return attempt.firstTaken() != 0 && now - attempt.firstTaken() > TimeUnit.SECONDS.toNanos(timeoutSeconds);
+    }
+
+    String hash() {
+        return RefusedBodies.hash(
+                model.getModelName(), getPayload().getHeaders(), getPayload().getParameters().get(0).getValue());
     }
 
     /** A worker has taken the call from the queue. */
@@ -88,6 +188,9 @@ final class Invocation extends Job {
     @Override
     public void response(
             byte[] body, CharSequence contentType, int status, String phrase, Map<String, String> headers) {
+        if (superseded) {
+            return;
+        }
         try {
             lastSign = System.nanoTime();
             WorkerReply reply = new WorkerReply(body, contentType, status, phrase, headers);
@@ -121,17 +224,17 @@ final class Invocation extends Job {
 
     @Override
     public void sendError(int status, String message) {
+        if (superseded) {
+            return;
+        }
         try {
             boolean memory = status == HttpURLConnection.HTTP_ENTITY_TOO_LARGE || status == INSUFFICIENT_STORAGE;
             if (!WORKER_DIED.equals(message)) {
                 failedBatch(memory);
             } else if (secondsSinceTaken() >= timeoutSeconds) {
                 timedOut();
-            } else if (memory) {
-                fail(ErrorType.WORKER_LOST, "The worker was killed, most likely for want of memory; it is restarted. "
-                        + "Send it again, with fewer or shorter records.");
-            } else {
-                fail(ErrorType.WORKER_LOST, "The worker ended before it answered; it is restarted. Send it again.");
+            } else if (worker == null) {
+                retries().afterLoss(this); // with a worker, its channel knows better what it had begun
             }
         } catch (Throwable fault) { // as in response
             LOG.warn("Request {} cannot be failed: {}", exchange.id(), fault.toString());
@@ -147,9 +250,28 @@ final class Invocation extends Job {
         }
     }
 
-    /** The worker is gone, killed from outside or by its own end. */
+    /** The worker is gone, killed from outside or by its own end, and the call is not run again. */
     void workerEnded(boolean killed) {
-        sendError(killed ? INSUFFICIENT_STORAGE : HttpURLConnection.HTTP_INTERNAL_ERROR, WORKER_DIED);
+        if (secondsSinceTaken() >= timeoutSeconds || isOutOfTime(System.nanoTime())) {
+            timedOut();
+        } else if (killed) {
+            fail(ErrorType.WORKER_LOST, "The worker was killed, most likely for want of memory; it is restarted. "
+                    + "Send it again, with fewer or shorter records.");
+        } else {
+            fail(ErrorType.WORKER_LOST, "The worker ended before it answered; it is restarted. Send it again.");
+        }
+    }
+
+    /** Two workers ended over it. */
+    void poisonous() {
+        fail(ErrorType.POISON_INPUT, ErrorType.POISON_SENTENCE);
+    }
+
+    /** Its time was over before another worker had answered it. */
+    void outOfTime() {
+        WorkerChannel channel = worker;
+        timedOut();
+        cancelAt(channel);
     }
 
     /** The worker had the call for too long, and whatever it does then is not worth waiting for. */
@@ -166,7 +288,12 @@ final class Invocation extends Job {
                 + " seconds of its response timeout.");
     }
 
-    /** TorchServe no longer has the call, though no worker ever got it. */
+    /** TorchServe no longer has the call, though no worker ever got it: it went with one that waited for its batch. */
+    void overtaken() {
+        retries().afterLoss(this);
+    }
+
+    /** No worker takes calls any more, though one is there. */
     void lost() {
         fail(ErrorType.WORKER_LOST, "The worker ended before it read this request. Send it again.");
     }
@@ -184,6 +311,9 @@ final class Invocation extends Job {
 
     private void settle() {
         pending.remove(this);
+        if (!attempt.isFirst()) {
+            retries().settled(this);
+        }
         WorkerChannel channel = worker;
         if (channel != null) {
             channel.settle(getPayload().getRequestId());
@@ -191,7 +321,7 @@ final class Invocation extends Job {
     }
 
     private double secondsSinceTaken() {
-        return (System.nanoTime() - getScheduled()) / (double) TimeUnit.SECONDS.toNanos(1);
+        return !taken ? 0 : (System.nanoTime() - getScheduled()) / (double) TimeUnit.SECONDS.toNanos(1);
     }
 
     /** The caller left: a queued job past its expiry is dropped when a worker comes upon it. */
@@ -199,13 +329,17 @@ final class Invocation extends Job {
         WorkerChannel channel = worker;
         settle();
         getPayload().setClientExpireTS(1);
+        cancelAt(channel);
+    }
+
+    private void cancelAt(WorkerChannel channel) {
         if (channel != null && channel.answersAhead()) {
-            channel.cancel(model.getModelName(), getPayload().getRequestId());
+            channel.cancel(model.getModelName(), id());
         }
     }
 
     @Override
     public boolean isOpen() {
-        return exchange.isOpen();
+        return !superseded && exchange.isOpen();
     }
 }

@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
+import java.util.SortedSet;
 import org.pytorch.serve.archive.model.ModelNotFoundException;
 import org.pytorch.serve.archive.model.ModelVersionNotFoundException;
 import org.pytorch.serve.util.messages.InputParameter;
@@ -54,7 +55,9 @@ final class InvocationDesk {
         input.setHeaders(headers(request, exchange.id()));
         input.addParameter(new Body(ByteBufUtil.getBytes(request.content()), request.headers().get("content-type")));
         exchange.releaseRequest();
-        if (enqueue(invocation)) {
+        if (isRefused(invocation)) {
+            invocation.poisonous();
+        } else if (enqueue(invocation)) {
             gathering.queued(model);
         } else {
             pending.remove(invocation);
@@ -62,6 +65,20 @@ final class InvocationDesk {
                     + " places in the queue are taken; send it again in a second, send less at once, or add workers."
                     + " BYOC_QUEUE_SIZE sets the length of the queue."));
         }
+    }
+
+    /** Whether the body is known to end workers; of one whose records at fault are known, the worker refuses those. */
+    private boolean isRefused(Invocation invocation) {
+        RefusedBodies bodies = pending.retries().bodies();
+        if (!bodies.mayHold(invocation.bodyBytes())) {
+            return false;
+        }
+        SortedSet<Integer> records = bodies.find(invocation.hash());
+        if (records == null) {
+            return false;
+        }
+        Attempt.tellRefused(records, invocation.getPayload().getHeaders());
+        return records.isEmpty();
     }
 
     private static boolean enqueue(Invocation invocation) {

@@ -21,6 +21,7 @@ final class PendingCalls {
     private final Set<Invocation> calls = ConcurrentHashMap.newKeySet();
     private final Set<PendingCalls> ofModels = ConcurrentHashMap.newKeySet();
     private final AtomicLong bytes;
+    private final Retries retries = new Retries(this);
     private final long maxBytes;
     private volatile boolean closed;
     private final Object lock = new Object();
@@ -108,6 +109,17 @@ final class PendingCalls {
                 + "give the container more memory.");
     }
 
+    Retries retries() {
+        return retries;
+    }
+
+    /** The same call, and the same body, once more. */
+    void replace(Invocation call, Invocation next) {
+        if (calls.remove(call)) {
+            calls.add(next);
+        }
+    }
+
     void remove(Invocation call) {
         if (calls.remove(call)) {
             bytes.addAndGet(-call.bodyBytes());
@@ -118,8 +130,8 @@ final class PendingCalls {
     void taken(Invocation call) {
         synchronized (lock) {
             lastTaken = System.nanoTime();
-            if (call.getBegin() - newestTaken > 0) {
-                newestTaken = call.getBegin();
+            if (call.order() - newestTaken > 0) {
+                newestTaken = call.order();
             }
         }
     }
@@ -149,13 +161,17 @@ final class PendingCalls {
         }
         for (Invocation call : calls) {
             long patience = TimeUnit.SECONDS.toNanos(call.timeoutSeconds()) + GRACE;
-            if (call.isTaken()) {
+            if (call.isOutOfTime(now)) {
+                call.outOfTime();
+            } else if (call.isTaken()) {
                 if (now - call.lastSign() > (call.isLeftToWorker() ? patience - GRACE : patience)) {
                     call.overdue();
                 }
-            } else if (overtaken - call.getBegin() > 0) {
-                call.lost(); // a younger call left the queue: this one is not in it any more
-            } else if (now - call.getBegin() > patience && now - queueMoved > patience) {
+            } else if (!call.attempt().isFirst() && retries.holds(call)) {
+                continue; // it is in nobody's queue yet
+            } else if (overtaken - call.queuedAt() > 0) {
+                call.overtaken(); // a younger call left the queue: this one is not in it any more
+            } else if (now - call.queuedAt() > patience && now - queueMoved > patience) {
                 call.lost(); // a worker is loaded, and it takes a call at least once per response timeout
             }
         }

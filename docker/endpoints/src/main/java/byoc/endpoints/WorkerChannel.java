@@ -42,6 +42,9 @@ public final class WorkerChannel extends ChannelDuplexHandler {
     private volatile boolean answersAhead;
     private volatile long pid = -1;
     private volatile Channel channel;
+    private volatile String socket = "";
+    private volatile boolean replaced;
+    private boolean ended;
 
     @Override
     public void handlerAdded(ChannelHandlerContext context) {
@@ -51,8 +54,9 @@ public final class WorkerChannel extends ChannelDuplexHandler {
 
     private void notePid(ChannelHandlerContext context) {
         try {
-            if (context.channel().isActive() && context.channel() instanceof EpollDomainSocketChannel socket) {
-                pid = socket.peerCredentials().pid();
+            if (context.channel().isActive() && context.channel() instanceof EpollDomainSocketChannel peer) {
+                pid = peer.peerCredentials().pid();
+                socket = peer.remoteAddress().path();
             }
         } catch (java.io.IOException unknown) {
             LOG.debug("The process behind {} is not known", context.channel(), unknown);
@@ -68,8 +72,11 @@ public final class WorkerChannel extends ChannelDuplexHandler {
     @Override
     public void write(ChannelHandlerContext context, Object message, ChannelPromise promise) throws Exception {
         if (message instanceof ModelInferenceRequest request) {
+            if (answersAhead) { // a foreign handler may not know what to do without any request
+                request.getRequestBatch().removeIf(input -> input instanceof CallInput known && !known.call().isOpen());
+            }
             for (RequestInput input : request.getRequestBatch()) {
-                if (input instanceof CallInput known) {
+                if (input instanceof CallInput known && !ended) {
                     owed.put(input.getRequestId(), known.call());
                     known.call().sentTo(this);
                 }
@@ -124,25 +131,36 @@ public final class WorkerChannel extends ChannelDuplexHandler {
 
     /** Ends the worker's process, which TorchServe then replaces. */
     void endWorker() {
+        replaced = true;
         LOG.error("The worker (process {}) did not answer within the response timeout; it is replaced", pid);
         ProcessHandle.of(pid).ifPresent(ProcessHandle::destroyForcibly);
     }
 
     @Override
     public void channelInactive(ChannelHandlerContext context) throws Exception {
+        ended = true; // TorchServe may yet send it a batch, and then says so itself
         super.channelInactive(context);
         List<Invocation> lost = List.copyOf(owed.values());
+        owed.clear();
         if (lost.isEmpty()) {
             return;
         }
+        WorkerDeath death = WorkerDeath.read(socket, replaced);
         Optional<Process> process = Workers.process(pid);
         if (process.isEmpty()) {
-            lost.forEach(call -> call.workerEnded(false));
+            tell(death, lost);
             return;
         }
-        process.get().onExit().completeOnTimeout(null, REAPED_SECONDS, TimeUnit.SECONDS).thenAccept(ended -> {
-            boolean killed = ended != null && ended.exitValue() == KILLED;
-            lost.forEach(call -> call.workerEnded(killed));
-        });
+        process.get().onExit().completeOnTimeout(null, REAPED_SECONDS, TimeUnit.SECONDS).thenAccept(gone ->
+                tell(death.by(gone != null && gone.exitValue() == KILLED), lost));
+    }
+
+    private static void tell(WorkerDeath death, List<Invocation> lost) {
+        try {
+            lost.get(0).retries().afterDeath(death, lost);
+        } catch (RuntimeException fault) { // nobody else would tell the callers
+            LOG.error("The calls of a worker that ended cannot be run again", fault);
+            lost.forEach(call -> call.workerEnded(death.killed()));
+        }
     }
 }
