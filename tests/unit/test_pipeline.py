@@ -412,3 +412,14 @@ def test_warming_up_runs_the_whole_path(serve: Callable[..., Pipeline], monkeypa
     monkeypatch.setattr(service.task, "run", broken)
     with pytest.raises(RuntimeError, match="no kernel"):
         service.warm_up()
+
+
+def test_a_record_that_ended_a_worker_is_not_run_and_named(serve: Callable[..., Pipeline]) -> None:
+    body = b'{"inputs": "one"}\n{"inputs": "two"}\n{"inputs": "three"}'
+    refusal = one(serve(), body, LINES, x_byoc_refused="2")
+    assert refusal.status == 422
+    error = orjson.loads(refusal.body)["error"]
+    assert (error["type"], error["record"]) == ("PoisonInput", 2)
+    kept = one(serve(BYOC_ON_BAD_RECORD="placeholder"), body, LINES, x_byoc_refused="1,3")
+    assert kept.status == 200
+    assert ["error" in orjson.loads(line) for line in kept.body.splitlines()] == [True, False, True]

@@ -246,3 +246,26 @@ def test_thousands_of_requests_from_several_threads_are_each_finished_once() -> 
         feeder.join()
     machine.await_finished(2_000)
     assert sorted(machine.finished) == sorted(one.owner for own in jobs for one in own)
+
+
+def test_a_job_that_is_to_be_alone_has_no_company_not_even_its_own() -> None:
+    machine = Machine(lanes=2)
+    machine.gate.clear()
+    machine.submit(job("first", 4), job("suspect", 4, 5, 6, alone=True), job("last", 4, 4))
+    machine.await_running(2)
+    machine.gate.set()
+    machine.await_finished(3)
+    suspects = [passes for passes in machine.ran if any(one.name[0] == "suspect" for one in passes)]
+    assert sorted(len(passes) for passes in suspects) == [1, 1, 1]
+
+
+def test_passes_of_a_job_that_is_to_be_alone_never_run_at_once() -> None:
+    machine = Machine(lanes=3)
+    machine.gate.clear()
+    machine.submit(job("suspect", 4, 5, 6, alone=True))
+    machine.await_running(1)
+    time.sleep(0.05)
+    assert len(machine.ran) == 1
+    machine.gate.set()
+    machine.await_finished(1)
+    assert len(machine.ran) == 3
