@@ -187,7 +187,7 @@ def test_a_full_tmp_stops_nobody_from_being_served(encoder: Path) -> None:
 
 
 def test_a_full_tmp_at_the_start_is_one_sentence(encoder: Path) -> None:
-    with Container(encoder, options=("--read-only", "--tmpfs", "/tmp:size=16k"), wait=False) as container:
+    with Container(encoder, options=("--read-only", "--tmpfs", "/tmp:size=4k"), wait=False) as container:
         assert container.wait(60) != 0
         last = container.logs().splitlines()[-1]
     assert "/tmp" in last
