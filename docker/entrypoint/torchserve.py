@@ -125,6 +125,7 @@ def command(launch: Launch, java: Path, configuration: Path, trace_exporter: Seq
         "byoc.execution.max-concurrent-transforms": settings.concurrent_transforms,
         "byoc.execution.strategy": settings.batch_strategy,
         "byoc.drain-seconds": DRAIN_S,
+        "byoc.client-timeout": settings.client_timeout,
         "byoc.max-restarts": settings.max_restarts,
         "byoc.queue-size": settings.queue_size,
         "byoc.transform-job": str(settings.batch_transform).lower(),

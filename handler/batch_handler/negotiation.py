@@ -84,7 +84,7 @@ def preferred(accept: str, default: str) -> str:
     accepted = _without_parameters(accept)
     if accepted.quality(default.partition(";")[0].strip()) > 0:
         return default
-    named = [(quality, name) for name, quality in accepted if "*" not in name and quality > 0]
+    named = [(quality, name) for name, quality in accepted if "/" in name and "*" not in name and quality > 0]
     return max(named, key=lambda pair: pair[0])[1] if named else default
 
 

@@ -260,6 +260,9 @@ TABLE: dict[str, Setting] = {
     "fields": Setting(("BYOC_FIELDS",), field_map, 'a JSON object such as {"sentence": "inputs", "k": "parameters.top_k"}'),
     "on_bad_record": Setting(("BYOC_ON_BAD_RECORD",), choice("reject", "placeholder"), "reject or placeholder"),
     "truncation": Setting(("BYOC_TRUNCATION",), flag, "true or false", True),
+    "client_timeout": Setting(
+        ("BYOC_CLIENT_TIMEOUT",), whole(0, 86_400), "a whole number of seconds from 0 (no end) to 86400", 60
+    ),
     "max_restarts": Setting(("BYOC_MAX_RESTARTS",), whole(0, 1_000), "a whole number from 0 to 1000", 5),
     "multi_model": Setting(("SAGEMAKER_MULTI_MODEL",), flag, "true or false", False),
     "evict_models": Setting(("BYOC_EVICT_MODELS",), flag, "true or false", False),
@@ -307,6 +310,7 @@ class Settings:
     fields: Mapping[str, str] | None
     on_bad_record: str | None
     truncation: bool
+    client_timeout: int
     max_restarts: int
     multi_model: bool
     evict_models: bool

@@ -20,6 +20,8 @@ from batch_handler.request import Headers, Request, Response
 from batch_handler.stages import Stages
 
 READ_AHEAD = 256 * 1024
+LONGEST = 1025 * 1024 * 1024
+"""More than the largest body that SAGEMAKER_MAX_PAYLOAD_IN_MB allows."""
 PREDICT = b"I"
 END_OF_LIST = -1
 OK = 200
@@ -89,7 +91,12 @@ class Conversation:
         return value
 
     def _bytes(self, length: int) -> bytes | bytearray:
-        """Exactly so many bytes: from what was read ahead, or, where they are many, straight into their place."""
+        """Exactly so many bytes: from what was read ahead, or, where they are many, straight into their place.
+
+        Raises ValueError for a length that nothing has: a negative one would take back what was read already, perhaps for ever.
+        """
+        if not 0 <= length <= LONGEST:
+            raise ValueError(f"the frontend sent the length {length}")
         if self._end - self._start >= length:
             taken = self._buffer[self._start : self._start + length].tobytes()
             self._start += length

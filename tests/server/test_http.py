@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import select
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import BinaryIO, NamedTuple, Self
 
 import pytest
 
 from running import RunningServer, at_once
-
-MEGABYTE = 1_000_000
-HOST = b"Host: localhost\r\n"
-BODY = b'{"inputs": "a"}'
-CHUNKED_BODY = b"f\r\n" + BODY + b"\r\n0\r\n\r\n"
+from wire import BODY, CHUNKED, CHUNKED_BODY, HOST, LENGTH, MEGABYTE, PING, Wire, call
 
 ECHO = """
 def input_fn(body, content_type): return body
@@ -27,16 +19,6 @@ def output_fn(prediction, accept): return prediction, "application/octet-stream"
 """
 
 
-def call(*headers: bytes, body: bytes = b"", version: bytes = b"HTTP/1.1", host: bytes = HOST) -> bytes:
-    """The bytes of a POST /invocations with exactly these headers."""
-    head = b"".join(line + b"\r\n" for line in (b"Content-Type: application/json", *headers))
-    return b"POST /invocations " + version + b"\r\n" + host + head + b"\r\n" + body
-
-
-CHUNKED = b"Transfer-Encoding: chunked"
-LENGTH = b"Content-Length: 15"
-PING = b"GET /ping HTTP/1.1\r\n" + HOST + b"\r\n"
-
 # What is wrong → the request, the status that says so, and a word of the sentence.
 CLOSED: dict[str, tuple[bytes, int, str]] = {
     "a coding that ends like chunked": (call(b"Transfer-Encoding: xchunked", body=CHUNKED_BODY), 400, "Transfer-Encoding"),
@@ -44,8 +26,8 @@ CLOSED: dict[str, tuple[bytes, int, str]] = {
     "another coding before chunked": (call(b"Transfer-Encoding: gzip, chunked", body=CHUNKED_BODY), 400, "Transfer-Encoding"),
     "another coding after chunked": (call(b"Transfer-Encoding: chunked, identity", body=CHUNKED_BODY), 400, "Transfer-Encoding"),
     "chunked twice": (call(CHUNKED, CHUNKED, body=CHUNKED_BODY), 400, "Transfer-Encoding"),
-    "a folded coding": (call(b"Transfer-Encoding: gzip,\r\n chunked", body=CHUNKED_BODY), 400, "Transfer-Encoding"),
-    "a coding on the next line": (call(b"Transfer-Encoding:\r\n chunked", body=CHUNKED_BODY), 400, "Transfer-Encoding"),
+    "a folded coding": (call(b"Transfer-Encoding: gzip,\r\n chunked", body=CHUNKED_BODY), 400, "several lines"),
+    "a coding on the next line": (call(b"Transfer-Encoding:\r\n chunked", body=CHUNKED_BODY), 400, "several lines"),
     "no coding at all": (call(b"Transfer-Encoding:", body=CHUNKED_BODY), 400, "Transfer-Encoding"),
     "a coding in HTTP/1.0": (call(CHUNKED, body=CHUNKED_BODY, version=b"HTTP/1.0"), 400, "Transfer-Encoding"),
     "a length and a coding": (call(LENGTH, CHUNKED, body=CHUNKED_BODY), 400, "Content-Length"),
@@ -63,62 +45,6 @@ CLOSED: dict[str, tuple[bytes, int, str]] = {
     "HTTP/1.2": (call(LENGTH, body=BODY, version=b"HTTP/1.2"), 505, "HTTP/1.1"),
     "HTTP/0.9": (call(LENGTH, body=BODY, version=b"HTTP/0.9"), 505, "HTTP/1.1"),
 }
-
-
-class Answer(NamedTuple):
-    """One answer as it was read off the wire; header names in lower case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def message(self) -> str:
-        """The sentence of an error."""
-        return str(json.loads(self.body)["error"]["message"])
-
-
-class Wire:
-    """A connection to the server, with nothing between the test and the bytes."""
-
-    def __init__(self, server: RunningServer) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=60)
-        self._reader: BinaryIO = self.socket.makefile("rb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._reader.close()
-        self.socket.close()
-
-    def send(self, data: bytes) -> Wire:
-        """Send it all."""
-        self.socket.sendall(data)
-        return self
-
-    def send_until_refused(self, data: bytes) -> bool:
-        """Send it piece by piece; whether it all went before an answer came."""
-        for start in range(0, len(data), MEGABYTE):
-            if select.select([self.socket], [], [], 0)[0]:
-                return False
-            self.send(data[start : start + MEGABYTE])
-        return not select.select([self.socket], [], [], 0.2)[0]
-
-    def answer(self, bodyless: bool = False) -> Answer:
-        """The next answer; fails where the connection ended instead."""
-        line = self._reader.readline()
-        assert line, "the connection ended without an answer"
-        headers = {}
-        while (field := self._reader.readline().decode("latin-1").strip()) != "":
-            name, _, value = field.partition(":")
-            headers[name.lower()] = value.strip()
-        length = 0 if bodyless else int(headers["content-length"])
-        return Answer(int(line.split()[1]), headers, self._reader.read(length))
-
-    def rest(self) -> bytes:
-        """What follows until the server ends the connection."""
-        return self._reader.read()
 
 
 @pytest.mark.parametrize("fault", CLOSED)

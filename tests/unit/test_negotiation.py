@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_handler.errors import ServiceError
-from batch_handler.negotiation import content, request_choice, response_choice, utf8
+from batch_handler.negotiation import content, preferred, request_choice, response_choice, utf8
 
 HOLDS = ("value", "text")
 WRITES = ("json", "json_lines", "csv")
@@ -249,3 +249,8 @@ def test_a_stream_of_very_many_tiny_members_takes_linear_time() -> None:
     with pytest.raises(ServiceError):
         content(gzip.compress(b"") * 200_000, "gzip", LIMIT)
     assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("accept", [";text/html", "text/html;q=0, ;a/b", ";;q=1", "html"])
+def test_a_range_without_a_type_is_no_type_to_prefer(accept: str) -> None:
+    assert preferred(accept, "application/json") == "application/json"

@@ -108,6 +108,14 @@ def test_any_other_command_is_refused(pair: tuple[socket.socket, socket.socket])
         Conversation(worker).batch()
 
 
+@pytest.mark.parametrize("length", [-2, -5, 2**31 - 1])
+def test_a_length_that_nothing_has_is_refused_and_not_waited_for(pair: tuple[socket.socket, socket.socket], length: int) -> None:
+    frontend, worker = pair
+    frontend.sendall(b"I" + field(b"id") + field(b"name") + number(length) + b"x" * 64)
+    with pytest.raises(ValueError, match=f"the length {length}"):
+        Conversation(worker).batch()
+
+
 class Context:
     """The part of TorchServe's context that its writer reads."""
 

@@ -48,6 +48,7 @@ final class Connection extends ChannelInboundHandlerAdapter {
     private ChannelHandlerContext context;
     private Exchange current;
     private Exchange streamed;
+    private boolean ended;
     private boolean closing;
     private boolean failed;
 
@@ -66,6 +67,11 @@ final class Connection extends ChannelInboundHandlerAdapter {
     public void channelRead(ChannelHandlerContext ignored, Object message) {
         if (closing) {
             ReferenceCountUtil.release(message);
+            return;
+        }
+        if (message == RequestDecoder.ENDED) {
+            ended = true;
+            startNext();
             return;
         }
         Exchange exchange = open(message);
@@ -106,6 +112,8 @@ final class Connection extends ChannelInboundHandlerAdapter {
         }
         if (current != null) {
             router.route(current);
+        } else if (ended) {
+            closeGently();
         }
     }
 

@@ -20,8 +20,10 @@ final class Pipeline extends ChannelInitializer<Channel> {
 
     @Override
     protected void initChannel(Channel channel) {
+        RequestDecoder decoder = new RequestDecoder();
         channel.pipeline()
-                .addLast(new RequestDecoder())
+                .addLast(new SlowClients(decoder, settings.clientTimeoutSeconds()))
+                .addLast(decoder)
                 .addLast(new HttpResponseEncoder())
                 .addLast(new BodyBudget(pending, settings.maxRequestBytes()))
                 .addLast(new BodyLimit(settings.maxRequestBytes()))

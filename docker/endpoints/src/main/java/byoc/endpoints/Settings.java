@@ -17,6 +17,7 @@ import org.pytorch.serve.util.ConfigManager;
  * @param maxConcurrentTransforms {@code MaxConcurrentTransforms} of {@code /execution-parameters}
  * @param batchStrategy {@code BatchStrategy} of {@code /execution-parameters}
  * @param drainSeconds how long a stop waits for calls in flight
+ * @param clientTimeoutSeconds how long a request may take to come, beside a second for every kilobyte; 0 is for ever
  * @param maxRestarts failed worker starts in a row after which the container gives up
  * @param slowNanoseconds from which time on a call's line tells its stages; negative: never
  * @param traceExporter the command of the program that exports traces; empty: nobody wants any
@@ -36,6 +37,7 @@ record Settings(
         int maxConcurrentTransforms,
         String batchStrategy,
         int drainSeconds,
+        int clientTimeoutSeconds,
         int maxRestarts,
         long slowNanoseconds,
         List<String> traceExporter,
@@ -56,6 +58,7 @@ record Settings(
                 number("byoc.execution.max-concurrent-transforms", 1),
                 System.getProperty("byoc.execution.strategy", "MULTI_RECORD"),
                 number("byoc.drain-seconds", 25),
+                number("byoc.client-timeout", 60),
                 number("byoc.max-restarts", 5),
                 TimeUnit.MILLISECONDS.toNanos(number("byoc.slow-request-ms", -1)),
                 words(System.getProperty("byoc.trace-exporter", "")),

@@ -1,0 +1,130 @@
+"""A campaign over all targets, bounded in time: what ran, how far it reached, what broke, and which inputs are worth keeping."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuzz.targets import CORPUS, TARGETS, Target, kept
+
+SLOWEST_S = 5
+MOST_MB = 2_560
+"""What one input may take, and what a process may have: torch and transformers alone are 700 MB."""
+LIMITS = (f"-timeout={SLOWEST_S}", f"-rss_limit_mb={MOST_MB}", "-print_final_stats=1", "-verbosity=1", "-use_value_profile=0")
+EPOCH = (2024, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one target. ``edges`` are those covered of instrumented code, ``broken`` the input that broke it."""
+
+    name: str
+    executions: int
+    edges: int
+    corpus: int
+    seconds: float
+    broken: Path | None
+    said: str
+
+    def row(self) -> str:
+        """One line of the table."""
+        verdict = f"BROKEN by {self.broken}" if self.broken else "held"
+        return f"{self.name:14} {self.executions:>12,} {self.edges:>7,} {self.corpus:>7,} {self.seconds:>7.0f}  {verdict}"
+
+
+HEADING = f"{'target':14} {'executions':>12} {'edges':>7} {'corpus':>7} {'seconds':>7}"
+
+
+def run(names: Sequence[str], seconds: int, processes: int, found: Path) -> Iterator[Outcome]:
+    """Fuzz each target for `seconds`, `processes` at a time; new inputs go to `found`, by target."""
+    with ThreadPoolExecutor(processes) as pool:
+        yield from pool.map(lambda name: fuzz(name, seconds, found), names)
+
+
+def fuzz(name: str, seconds: int, found: Path) -> Outcome:
+    """Fuzz one target."""
+    own = found / name
+    own.mkdir(parents=True, exist_ok=True)
+    prefix = found / f"{name}-broken-"
+    with _start(name, TARGETS[name]) as (start, words):
+        begun = time.monotonic()
+        ended = _engine(
+            name,
+            *LIMITS,
+            f"-max_total_time={seconds}",
+            f"-max_len={TARGETS[name].longest}",
+            f"-artifact_prefix={prefix}",
+            *words,
+            str(own),
+            str(start),
+        )
+    said = ended.stdout + re.sub(r"^INFO: .*\n", "", ended.stderr, flags=re.MULTILINE)
+    broken = re.search(r"Test unit written to (\S+)", said)
+    return Outcome(
+        name,
+        int(_last(r"stat::number_of_executed_units:\s+(\d+)", said) or _last(r"^#(\d+)", said) or 0),
+        int(_last(r"cov: (\d+)", said) or 0),
+        int(_last(r"corp: (\d+)", said) or 0),
+        time.monotonic() - begun,
+        Path(broken[1]) if broken else None,
+        said if broken or ended.returncode else "",
+    )
+
+
+def keep(name: str, found: Path) -> int:
+    """Make the fewest of all known inputs that reach what they all reach the target's corpus; returns how many they are."""
+    with tempfile.TemporaryDirectory() as folder, _start(name, TARGETS[name]) as (start, _):
+        ended = _engine(name, *LIMITS, "-merge=1", f"-max_len={TARGETS[name].longest}", folder, str(start), str(found / name))
+        if ended.returncode:
+            raise RuntimeError(f"the corpus of {name} could not be merged:\n{ended.stderr[-2000:]}")
+        inputs = sorted({path.read_bytes() for path in Path(folder).iterdir()} | set(_broke(name, found)))
+    CORPUS.mkdir(exist_ok=True)
+    with zipfile.ZipFile(CORPUS / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, data in enumerate(inputs):
+            archive.writestr(zipfile.ZipInfo(f"{number:04}", EPOCH), data)
+    return len(inputs)
+
+
+def _broke(name: str, found: Path) -> list[bytes]:
+    """Inputs that broke the target once, when it holds for them now: no later change may bring that back."""
+    inputs = [path.read_bytes() for path in found.glob(f"{name}-broken-*")]
+    for data in inputs:
+        TARGETS[name].run(data)
+    return inputs
+
+
+@contextmanager
+def _start(name: str, target: Target) -> Iterator[tuple[Path, list[str]]]:
+    """A directory with the seeds and the corpus, and the option that names the words."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = Path(folder) / "start"
+        start.mkdir()
+        for number, data in enumerate((*target.seeds, *kept(name))):
+            (start / f"{number:04}").write_bytes(data)
+        words = Path(folder) / "words"
+        words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words))
+        yield start, [f"-dict={words}"] if target.words else []
+
+
+def _escaped(word: bytes) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in word)
+
+
+def _engine(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fuzz.engine", *arguments], capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
+
+
+def _last(pattern: str, said: str) -> str | None:
+    found = re.findall(pattern, said, re.MULTILINE)
+    return found[-1] if found else None
