@@ -32,7 +32,9 @@ final class BodyLimit extends HttpObjectAggregator {
 
     @Override
     protected Object newContinueResponse(HttpMessage start, int maxContentLength, ChannelPipeline pipeline) {
-        if (!HttpUtil.is100ContinueExpected(start) || isContentLengthInvalid(start, maxContentLength)) {
+        if (start.decoderResult().isFailure() // its headers are kept, whatever is wrong with them
+                || !HttpUtil.is100ContinueExpected(start)
+                || isContentLengthInvalid(start, maxContentLength)) {
             return null;
         }
         return new DefaultFullHttpResponse(HttpVersion.HTTP_1_1, HttpResponseStatus.CONTINUE);
