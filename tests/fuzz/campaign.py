@@ -76,7 +76,7 @@ def fuzz(name: str, seconds: int, found: Path) -> Outcome:
         int(_last(r"corp: (\d+)", said) or 0),
         time.monotonic() - begun,
         Path(broken[1]) if broken else None,
-        said if broken or ended.returncode else "",
+        f"{said}\nended with {ended.returncode}" if broken or ended.returncode else "",
     )
 
 
