@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import reprlib
 from enum import Enum
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -56,7 +57,7 @@ class ServiceError(Exception):
         self.type = kind
         self.message = one_line(message)
         self.record = record
-        self.headers = headers or {}
+        self.headers = headers or ({"Retry-After": "1"} if kind.status == HTTPStatus.SERVICE_UNAVAILABLE else {})
 
     @property
     def status(self) -> int:
