@@ -27,7 +27,11 @@ from batch_handler.worker_log import about
 log = logging.getLogger(__name__)
 
 ENCODED_AT_ONCE = 512
-"""Records that are tokenised between two looks at the clock."""
+"""Most records that are tokenised between two looks at the clock."""
+ENCODED_FIRST = 16
+"""So many at the beginning, while nobody knows what one takes: a picture of 50 million pixels needs half a second."""
+LOOK_S = 0.5
+"""How far apart the looks may be before fewer are taken."""
 
 POISONOUS = "the model's process ends whenever this record is run, so it is not run any more: leave it out"
 UNREAD = Payload((), (), many=False)
@@ -170,12 +174,16 @@ class Reader:
     def _encoded(self, records: Sequence[Record], works: Sequence[Work]) -> Iterator[Encoded | ServiceError]:
         """Records to tokens, a part at a time: when the time of their batch is over, the rest is late."""
         over = min((work.batch.until for work in works), default=0.0)
-        for start in range(0, len(records), ENCODED_AT_ONCE):
-            part = records[start : start + ENCODED_AT_ONCE]
-            if time.monotonic() > over:
-                yield from [LATE] * len(part)
-            else:
-                yield from guarded(lambda indices: self._task.encode([part[i] for i in indices]), range(len(part)))  # noqa: B023
+        start, count = 0, ENCODED_FIRST
+        while start < len(records):
+            part = records[start : start + count]
+            began = time.monotonic()
+            if began > over:
+                yield from [LATE] * (len(records) - start)
+                return
+            yield from guarded(lambda indices: self._task.encode([part[i] for i in indices]), range(len(part)))  # noqa: B023
+            start += len(part)
+            count = min(ENCODED_AT_ONCE, count * 4) if time.monotonic() - began < LOOK_S else max(1, count // 4)
 
 
 def without_refused(payload: Payload, request: Request) -> Payload:

@@ -12,7 +12,7 @@ import orjson
 from batch_handler.errors import ErrorType, ServiceError, invalid_request
 from batch_handler.formats import exact, json_lines, lines
 from batch_handler.formats.options import Layout, ReadOptions
-from batch_handler.formats.values import Builder, render
+from batch_handler.formats.values import Builder, check_containers, render
 from batch_handler.request import Payload
 
 
@@ -22,6 +22,7 @@ def read(body: bytes, options: ReadOptions) -> Payload:
     Raises ServiceError (400) for a body that is neither.
     """
     body = body.removeprefix(lines.BYTE_ORDER_MARK)
+    check_containers(body, options)
     try:
         value = exact.loads(body, options.numbers)
     except orjson.JSONDecodeError as error:
@@ -30,7 +31,7 @@ def read(body: bytes, options: ReadOptions) -> Payload:
         raise _unreadable(body, error) from None
     builder = Builder(options)
     if isinstance(value, list) and not builder.is_vector(value):
-        return builder.payload([builder.value(member) for member in value], many=True)
+        return builder.payload(builder.members(value), many=True)
     return builder.payload([builder.value(value)], many=False)
 
 

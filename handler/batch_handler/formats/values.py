@@ -16,12 +16,21 @@ EXPECTED = "send a text, a list of texts, or an object with the key 'inputs'"
 OUTPUT_KEY = "output"
 STREAM = "stream"
 DEPTH_LIMIT = 64
+CONTAINERS_PER_RECORD = 4
 
 
 def too_many(most: int) -> ServiceError:
     """The error of a body that holds more records than one request may."""
     message = f"the body holds more than {most:,} records: send fewer at once, or raise BYOC_MAX_RECORDS"
     return ServiceError(ErrorType.PAYLOAD_TOO_LARGE, message)
+
+
+def check_containers(text: bytes, options: ReadOptions) -> None:
+    """Raises ServiceError (413) for JSON of more lists and objects than so many records need: each takes twenty times its
+    two bytes once it is read, and an empty one is no record that would count.
+    """
+    if text.count(b"[") + text.count(b"{") > CONTAINERS_PER_RECORD * options.max_records:
+        raise too_many(options.max_records)
 
 
 class Builder:
@@ -34,6 +43,7 @@ class Builder:
         self._fields = options.fields
         self._most = options.max_records
         self._streams = options.streams
+        self._placeholders = options.placeholders
 
     def value(self, value: Any, line: int | None = None) -> Node:
         """Read one value; ``line`` is its physical line in line formats, else records count through the body."""
@@ -42,11 +52,21 @@ class Builder:
             return self.failure(invalid_record(message), line)
         return self._value(value, line)
 
+    def members(self, values: Sequence[Any]) -> list[Node]:
+        """Read each value, up to the first bad one where that fails the request."""
+        return list(self._up_to_the_first_bad(self.value(member) for member in values))
+
+    def _up_to_the_first_bad(self, nodes: Iterator[Node]) -> Iterator[Node]:
+        for node in nodes:
+            yield node
+            if self.failed and not self._placeholders:
+                return
+
     def _value(self, value: Any, line: int | None) -> Node:
         if isinstance(value, str) or (self.numbers and _is_array(value)):
             return self.leaf(value, line)
         if isinstance(value, list):
-            return Node(children=tuple(self._value(member, line) for member in value))
+            return Node(children=tuple(self._up_to_the_first_bad(self._value(member, line) for member in value)))
         if isinstance(value, dict):
             return self._object(value, line)
         return self.failure(invalid_record(f"a record cannot be {_kind(value)}: {EXPECTED}"), line)
@@ -95,7 +115,8 @@ class Builder:
         if carriers[0] == "instances" and not isinstance(carried, list):
             return self.failure(invalid_record("'instances' must be a list of records"), line, extras)
         if isinstance(carried, list) and not _chat(carried) and not (carriers[0] == "inputs" and self.is_vector(carried)):
-            return Node(children=tuple(self._member(item, line, parameters or NOTHING) for item in carried), extras=extras)
+            members = (self._member(item, line, parameters or NOTHING) for item in carried)
+            return Node(children=tuple(self._up_to_the_first_bad(members)), extras=extras)
         leaf = self.leaf(carried, line, parameters or NOTHING)
         return Node(slot=leaf.slot, extras=extras) if extras else leaf
 
