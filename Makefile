@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve model tools image image-gpu test test-all soak lint bench bench-standard bench-quick lock clean
+.PHONY: help serve model tools image image-gpu test test-all soak fuzz lint bench bench-standard bench-quick lock clean
 
 MODEL ?=
 PORT ?= 8080
@@ -10,8 +10,10 @@ MODEL_NAME ?= minilm
 DOCKER_BUILD_FLAGS ?=
 PIP_CONF ?=
 TRANSFORMERS ?= 5
+FUZZ_SECONDS ?= 20
+FUZZ_CASES ?= 100000
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-export PORT DOCKER_BUILD_FLAGS PIP_CONF TRANSFORMERS TORCH_INDEX
+export PORT DOCKER_BUILD_FLAGS PIP_CONF TRANSFORMERS TORCH_INDEX FUZZ_SECONDS FUZZ_CASES
 
 locks := docker/requirements
 setup := docker/setup.sh
@@ -41,6 +43,9 @@ test-all: test ## test, and whatever takes longer
 
 soak: build/.home build/.model .venv/.tests ## ten minutes of 512 clients at the image in Docker (SOAK_MINUTES=)
 	@$(setup) soak
+
+fuzz: build/.home .venv/.tests ## fuzz the decoders for FUZZ_SECONDS=20 each, then the server with FUZZ_CASES=100000 damaged requests
+	@$(setup) fuzz
 
 lint: .venv/.tests ## ruff, mypy, hadolint, shellcheck
 	@$(setup) lint

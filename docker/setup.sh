@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the Makefile does in more than a line; run from the top of the checkout.
 #
-#   setup.sh venv | scripts | tests | local_mode | test_all | home | model DIR | serve [MODEL] | image DEVICE | test | soak | bench [OPTION...] | lock [STEM OPTION...]
+#   setup.sh venv | scripts | tests | local_mode | test_all | home | model DIR | serve [MODEL] | image DEVICE | test | soak | fuzz | bench [OPTION...] | lock [STEM OPTION...]
 set -euo pipefail
 
 locks=docker/requirements
@@ -261,6 +261,14 @@ do_soak() {
     has_engine || fail "no Docker engine answers, and the soak test runs the image"
     do_image cpu
     TEST_ALL=true DOCKER=$(docker_client) .venv/bin/pytest -s --timeout 7200 tests/container/long/test_soak.py
+}
+
+# What a fuzzer finds in the decoders; then what damaged HTTP and the whole description do to a server.
+do_fuzz() {
+    export PYTHONPATH=handler:tests
+    .venv/bin/python -m fuzz --seconds "$FUZZ_SECONDS"
+    .venv/bin/python -m fuzz.http --cases "$FUZZ_CASES"
+    TEST_ALL=true .venv/bin/pytest --timeout 3600 tests/server/test_openapi.py
 }
 
 # --- benchmarks -------------------------------------------------------------------------------------------------

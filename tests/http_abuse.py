@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from wire import BODY, CHUNKED, CHUNKED_BODY, LENGTH, PING, call
+from raw_http import BODY, CHUNKED, CHUNKED_BODY, LENGTH, PING, call
 
 CHUNK = b"f\r\n" + BODY
 LAST = b"0\r\n\r\n"

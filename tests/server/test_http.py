@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from raw_http import BODY, CHUNKED, CHUNKED_BODY, HOST, LENGTH, MEGABYTE, PING, Wire, call
 from running import RunningServer, at_once
-from wire import BODY, CHUNKED, CHUNKED_BODY, HOST, LENGTH, MEGABYTE, PING, Wire, call
 
 ECHO = """
 def input_fn(body, content_type): return body

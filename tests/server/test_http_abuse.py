@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from canary import Canary
+from fuzz import http
 from http_abuse import ANSWERED, CHUNK, REFUSED, head
+from raw_http import BODY, CHUNKED, LENGTH, PING, Answer, Wire, call
 from running import RunningServer
-from wire import BODY, CHUNKED, LENGTH, PING, Answer, Wire, call
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +164,12 @@ def test_a_body_over_the_limit_that_ends_badly_ends_the_connection(impatient: Ru
         wire.send(b"rubbish\r\n" + PING)
         assert wire.answer().status == 413
         assert wire.rest() == b"", "what followed was read as another request, or never"
+
+
+def test_thousands_of_damaged_requests_are_nobody_elses_matter(server: RunningServer, canary: Canary) -> None:
+    before = http.memory_mb(server)
+    verdict = http.run(server, range(3_000), seed=20_260)
+    assert verdict.faults == []
+    assert verdict.statuses["200"] > 100, "the damage leaves too little to look at"
+    assert server.ping() == 200
+    assert http.memory_mb(server) < before + 300
