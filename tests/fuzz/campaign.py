@@ -20,6 +20,8 @@ SLOWEST_S = 5
 MOST_MB = 2_560
 """What one input may take, and what a process may have: torch and transformers alone are 700 MB."""
 LIMITS = (f"-timeout={SLOWEST_S}", f"-rss_limit_mb={MOST_MB}", "-print_final_stats=1", "-verbosity=1", "-use_value_profile=0")
+MOST_KEPT = 32 * 1024
+"""Bytes of a target's corpus."""
 EPOCH = (2024, 1, 1, 0, 0, 0)
 
 
@@ -81,12 +83,13 @@ def fuzz(name: str, seconds: int, found: Path) -> Outcome:
 
 
 def keep(name: str, found: Path) -> int:
-    """Make the fewest of all known inputs that reach what they all reach the target's corpus; returns how many they are."""
-    with tempfile.TemporaryDirectory() as folder, _start(name, TARGETS[name]) as (start, _):
-        ended = _engine(name, *LIMITS, "-merge=1", f"-max_len={TARGETS[name].longest}", folder, str(start), str(found / name))
-        if ended.returncode:
-            raise RuntimeError(f"the corpus of {name} could not be merged:\n{ended.stderr[-2000:]}")
-        inputs = sorted({path.read_bytes() for path in Path(folder).iterdir()} | set(_broke(name, found)))
+    """Make the smallest of what reached something new the target's corpus, and all that once broke it; returns how many."""
+    reached = sorted({*kept(name), *(path.read_bytes() for path in (found / name).glob("*"))}, key=lambda data: (len(data), data))
+    inputs, room = _broke(name, found), MOST_KEPT
+    for data in reached:
+        room -= len(data)
+        if room > 0 and data not in inputs:
+            inputs.append(data)
     CORPUS.mkdir(exist_ok=True)
     with zipfile.ZipFile(CORPUS / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for number, data in enumerate(inputs):

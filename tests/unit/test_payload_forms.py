@@ -120,7 +120,7 @@ def test_an_error_stands_in_its_records_place_with_the_callers_keys() -> None:
     ],
 )
 def test_a_value_that_is_no_record_is_an_error_in_its_place(value: Any, words: str) -> None:
-    first, bad, last = payload(["a", value, "c"]).records
+    first, bad, last = payload(["a", value, "c"], placeholders=True).records
     assert isinstance(bad, ServiceError)
     assert words in bad.message
     assert bad.record == 2
