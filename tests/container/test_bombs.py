@@ -12,6 +12,8 @@ from canary import Canary
 from containers import Container, readable
 from models import vision
 
+PATIENT = {"SAGEMAKER_TS_RESPONSE_TIMEOUT": "300"}
+"""Bounded all the same; the tests' machine has other things to do."""
 SMALL = ("--memory", "1500m", "--memory-swap", "1500m", "--cpus", "2")
 NOT_READ = 415
 """The encoder's answer to arrays, which its task takes none of."""
@@ -27,7 +29,7 @@ def throw(container: Container, bombs: Mapping[str, Bomb], *others: int) -> None
 
 @pytest.mark.timeout(900)
 def test_bodies_and_headers_go_off_harmlessly_in_a_small_container(image: str, encoder: Path) -> None:
-    with Container(encoder, options=SMALL) as container:
+    with Container(encoder, PATIENT, SMALL) as container:
         workers = container.processes("model_service_worker.py")
         with Canary(container) as canary:
             throw(container, BODIES)
@@ -44,7 +46,7 @@ def test_bodies_and_headers_go_off_harmlessly_in_a_small_container(image: str, e
 @pytest.mark.timeout(900)
 def test_pictures_go_off_harmlessly_in_a_small_container(image: str, tmp_path: Path) -> None:
     model = readable(vision.save(tmp_path / "vit"))
-    with Container(model, options=SMALL) as container:
+    with Container(model, PATIENT, SMALL) as container:
         workers = container.processes("model_service_worker.py")
         throw(container, PICTURES)
         good = container.invoke(vision.encoded(vision.pixels(1)), "image/png")

@@ -54,7 +54,13 @@ class Builder:
 
     def members(self, values: Sequence[Any]) -> list[Node]:
         """Read each value, up to the first bad one where that fails the request."""
+        self._count(values)
         return list(self._up_to_the_first_bad(self.value(member) for member in values))
+
+    def _count(self, values: Sequence[Any]) -> None:
+        """Each member is a record at least, or nothing: half a million need not be made to find that they are too many."""
+        if len(values) > self._most:
+            raise too_many(self._most)
 
     def _up_to_the_first_bad(self, nodes: Iterator[Node]) -> Iterator[Node]:
         for node in nodes:
@@ -66,6 +72,7 @@ class Builder:
         if isinstance(value, str) or (self.numbers and _is_array(value)):
             return self.leaf(value, line)
         if isinstance(value, list):
+            self._count(value)
             return Node(children=tuple(self._up_to_the_first_bad(self._value(member, line) for member in value)))
         if isinstance(value, dict):
             return self._object(value, line)
@@ -115,6 +122,7 @@ class Builder:
         if carriers[0] == "instances" and not isinstance(carried, list):
             return self.failure(invalid_record("'instances' must be a list of records"), line, extras)
         if isinstance(carried, list) and not _chat(carried) and not (carriers[0] == "inputs" and self.is_vector(carried)):
+            self._count(carried)
             members = (self._member(item, line, parameters or NOTHING) for item in carried)
             return Node(children=tuple(self._up_to_the_first_bad(members)), extras=extras)
         leaf = self.leaf(carried, line, parameters or NOTHING)
