@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve model tools image image-gpu test test-all soak fuzz lint bench bench-standard bench-quick lock clean
+.PHONY: help serve model tools image image-gpu test test-all soak fuzz lint bench bench-standard bench-quick lock audit clean
 
 MODEL ?=
 PORT ?= 8080
@@ -62,6 +62,9 @@ bench-quick: build/.home build/.model ## the same in five minutes: two peers, fe
 lock: .venv/.tests ## renew the hash-locked requirements
 	@$(setup) lock
 
+audit: .venv/.tests ## ask for the known vulnerabilities of everything that is locked
+	@.venv/bin/python scripts/audit_locks.py
+
 clean: ## remove what make made, the fetched torch wheel included
 	rm -rf build .venv model model.mar model.tar.gz docker/wheels/*.whl
 
@@ -77,7 +80,7 @@ clean: ## remove what make made, the fetched torch wheel included
 	@$(setup) tests
 	@touch $@
 
-build/.home: .venv/.server docker/endpoints/build.sh $(shell find docker/endpoints/src -type f)
+build/.home: .venv/.server docker/endpoints/build.sh $(locks)/jars.txt $(wildcard docker/jars/*.jar) $(shell find docker/endpoints/src -type f)
 	@$(setup) home
 	@touch $@
 

@@ -6,6 +6,8 @@
 # DEVICE: cpu or gpu; TRANSFORMERS: the major version, 5 or 4; ENGINES: openvino, onnx or openvino,onnx, for artefacts that
 # bring engine/; TRACING: otlp, where traces are to be exported. All name locks in docker/requirements.
 #
+# REPORTS, a directory, gets what pip tells of each lock that it installed: the bill of materials reads the checksums there.
+#
 # torch comes from docker/wheels/, else from where pip is configured to look, else from TORCH_INDEX; whichever
 # it is, the lock's hash decides.
 set -euo pipefail
@@ -39,13 +41,24 @@ fi
 # Each lock is a complete list (see left-out.txt), hence --no-deps.
 options=(--no-deps --require-hashes --disable-pip-version-check --find-links "$wheels")
 
+# install_lock LOCK [OPTION...]
+install_lock() {
+    local lock=$1 report=()
+    shift
+    if [ -n "${REPORTS:-}" ]; then
+        mkdir -p "$REPORTS"
+        report=(--report "$REPORTS/$lock.json")
+    fi
+    "$venv/bin/pip" install "${options[@]}" "$@" "${report[@]}" -r "$locks/$lock.txt"
+}
+
 python3.11 -m venv --clear "$venv"
-"$venv/bin/pip" install "${options[@]}" -r "$locks/build.txt"
+install_lock build
 if [ -n "${TORCH_INDEX:-}" ] && ! compgen -G "$wheels/torch-*.whl" >/dev/null; then
     options+=(--extra-index-url "$TORCH_INDEX")
 fi
 # What is published as source only builds with the setuptools just installed, not with an unlocked one.
-"$venv/bin/pip" install "${options[@]}" --no-build-isolation --use-pep517 -r "$locks/$lock.txt"
+install_lock "$lock" --no-build-isolation --use-pep517
 for lock in "${engines[@]}" ${tracing:+"$tracing"}; do
-    "$venv/bin/pip" install "${options[@]}" -r "$locks/$lock.txt"
+    install_lock "$lock"
 done

@@ -141,7 +141,7 @@ do_home() {
     ln -sfnT "$root/docker/entrypoint" $home/lib/entrypoint
     # Built aside and moved: a server that runs from here still reads the jar it has open.
     docker/endpoints/build.sh .venv/lib/python3.11/site-packages/ts/frontend/model-server.jar build/frontend
-    rm -rf $home/lib/native
+    rm -rf $home/lib/native $home/lib/jars
     mv -f build/frontend/* $home/lib/
 }
 
@@ -299,6 +299,7 @@ do_lock() {
     done
     compile $locks/otlp --unsafe-package protobuf --unsafe-package typing-extensions
     compile $locks/build --allow-unsafe
+    compile $locks/sbom
     compile scripts/requirements
     compile scripts/exporting/requirements --unsafe-package openvino-telemetry
     compile tests/requirements --allow-unsafe

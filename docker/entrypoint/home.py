@@ -66,11 +66,12 @@ class Home:
         return found[-1].parents[2]
 
     def class_path(self) -> list[Path]:
-        """TorchServe and what is built on it; never the current directory. Raises StartError."""
+        """What is built on TorchServe, newer jars than it bundles, itself; never the current directory. Raises StartError."""
         ours = self.library / "byoc-endpoints.jar"
         if not ours.exists():
             raise StartError(f"{ours} is missing: build the frontend first")
-        return [ours, self.torchserve() / "ts" / "frontend" / "model-server.jar"]
+        newer = sorted((self.library / "jars").glob("*.jar"))
+        return [ours, *newer, self.torchserve() / "ts" / "frontend" / "model-server.jar"]
 
 
 def find() -> Home:
