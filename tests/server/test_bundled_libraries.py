@@ -14,7 +14,10 @@ import pytest
 from running import ROOT, RunningServer
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-UPGRADE = b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+UPGRADE = (
+    b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+    b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+)
 TLS_HELLO = bytes.fromhex("16030100a5010000a10303") + bytes(160)
 FIELD = b'--b\r\nContent-Disposition: form-data; name="f%d"\r\n\r\nx\r\n'
 FIELDS = 200_000
@@ -37,7 +40,7 @@ def answer(server: RunningServer, sent: bytes) -> bytes:
 
 
 def test_http2_is_not_spoken(server: RunningServer) -> None:
-    assert re.match(rb"HTTP/1\.[01] 4\d\d ", answer(server, PREFACE))
+    assert answer(server, PREFACE).startswith(b"HTTP/1.1 505 ")
 
 
 def test_an_upgrade_to_http2_is_passed_over(server: RunningServer) -> None:
