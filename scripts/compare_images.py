@@ -69,7 +69,7 @@ def _layer(archive: tarfile.TarFile, name: str) -> dict[str, str]:
     with tarfile.open(fileobj=archive.extractfile(name)) as layer:
         for member in layer:
             content = layer.extractfile(member) if member.isreg() else None
-            digest = hashlib.file_digest(content, "sha256").hexdigest()[:16] if content else member.linkname
+            digest = hashlib.sha256(content.read()).hexdigest()[:16] if content else member.linkname
             entries[member.name] = f"{member.type.decode()} {member.mode:o} {member.uid}:{member.gid} {member.size} {digest}"
     return entries
 
