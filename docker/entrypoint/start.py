@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from batch_handler.artefact import TENSOR_TASK, detect
-from batch_handler.internal import FAILURE_FILE
+from batch_handler.internal import FAILURE_FILE, WORKER_TEMPLATE
 from batch_handler.resources import Resources
 from batch_handler.settings import Settings, flag, resolve, response_limit_mb
 from entrypoint import (
@@ -194,6 +194,7 @@ def _decide(given: Given, settings: Settings, source: model.Source, gpus: device
         heap_mb=heap_mb(settings, given.resources),
         decode=not source.ours and flag(given.environment.get("TS_DECODE_INPUT_REQUEST") or "false"),
         gpus=len(gpus.gpus),
+        template=given.environment.get(WORKER_TEMPLATE) == "true",
     )
     return launch, token_budget
 

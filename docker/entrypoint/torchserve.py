@@ -52,6 +52,8 @@ class Launch:
     heap_mb: int
     decode: bool
     gpus: int = 0
+    template: bool = False
+    """Whether workers are forked from one process that has imported what they need."""
 
     @property
     def gpu_metrics(self) -> Path:
@@ -129,6 +131,7 @@ def command(launch: Launch, java: Path, configuration: Path, trace_exporter: Seq
         "byoc.max-restarts": settings.max_restarts,
         "byoc.queue-size": settings.queue_size,
         "byoc.transform-job": str(settings.batch_transform).lower(),
+        "byoc.worker-template": str(launch.template).lower(),
         "byoc.log-format": settings.log_format,
         "byoc.log-level": settings.log_level,
         "byoc.torchserve-log-level": "INFO" if settings.log_level == "DEBUG" else "WARN",

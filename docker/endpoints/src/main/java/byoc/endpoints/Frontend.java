@@ -1,5 +1,6 @@
 package byoc.endpoints;
 
+import byoc.workers.WorkerTemplate;
 import io.netty.bootstrap.ServerBootstrap;
 import io.netty.channel.ChannelFuture;
 import io.netty.channel.ChannelOption;
@@ -100,6 +101,9 @@ public final class Frontend extends ModelServer {
             ConfigManager.init(new ConfigManager.Arguments(line));
         } finally {
             System.setOut(console);
+        }
+        if (WorkerTemplate.isWanted()) { // it imports while the rest starts
+            WorkerTemplate.instance().prepare(ConfigManager.getInstance().getPythonExecutable());
         }
         TokenAuthorization.init();
         PluginsManager.getInstance().initialize();
