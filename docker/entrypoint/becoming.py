@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from batch_handler.artefact import CODE
 from entrypoint.forking import Order
 from entrypoint.process import LIBC, PR_SET_PDEATHSIG
 
@@ -40,7 +41,8 @@ def become(order: Order, template: int, inherited: Sequence[str]) -> None:
     own = search_path(order.environment.get("PYTHONPATH", ""))
     rest = [path for path in sys.path if path not in inherited]
     added = [path for path in own if path not in sys.path]
-    if hidden(added):
+    # A script's neighbours come first in its path once it is loaded.
+    if hidden([*added, str(Path(order.directory) / CODE)]):
         os.execve(sys.executable, [sys.executable, *order.arguments], os.environ)  # noqa: S606 -- ourselves, afresh
     sys.path[:] = [*own, *(path for path in rest if path not in own)]
     sys.argv = list(order.arguments)
