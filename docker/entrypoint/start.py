@@ -200,8 +200,8 @@ def _decide(given: Given, settings: Settings, source: model.Source, gpus: device
 
 
 def _worth_a_template(given: Given, source: model.Source, share: Capacity, gpus: devices.Devices) -> bool:
-    """Whether workers are forked from a template: it holds some 60 MB more than one worker alone, and each further one
-    then takes 65 MB instead of 300, and a fraction of the time.
+    """Whether workers are forked from a template: with one worker it takes some 60 MB more than that worker alone, and
+    each further one then takes a third of what it would, and a fraction of the time.
 
     A foreign archive starts as its author knows it. With GPUs nothing of it was tried yet.
     """
