@@ -46,7 +46,7 @@ def test_bodies_and_headers_go_off_harmlessly_in_a_small_container(image: str, e
 @pytest.mark.timeout(900)
 def test_pictures_go_off_harmlessly_in_a_small_container(image: str, tmp_path: Path) -> None:
     model = readable(vision.save(tmp_path / "vit"))
-    with Container(model, PATIENT, SMALL) as container:
+    with Container(model, options=SMALL) as container:
         workers = container.processes("model_service_worker.py")
         throw(container, PICTURES)
         good = container.invoke(vision.encoded(vision.pixels(1)), "image/png")
