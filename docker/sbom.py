@@ -73,7 +73,12 @@ def _checksums(reports: Path) -> dict[str, str]:
     for report in sorted(reports.glob("*.json")):
         for entry in json.loads(report.read_bytes())["install"]:
             name = entry["metadata"]["name"].lower().replace("_", "-").replace(".", "-")
-            found[name] = entry["download_info"]["archive_info"]["hashes"]["sha256"]
+            archive = entry["download_info"]["archive_info"]
+            # pip 23.0 tells it as one text where the file came out of its cache.
+            algorithm, _, told = archive.get("hash", "").partition("=")
+            checksum = archive.get("hashes", {}).get("sha256") or (told if algorithm == "sha256" else None)
+            if checksum:
+                found[name] = checksum
     return found
 
 
