@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from batch_handler.internal import GPUS, STAGES
+from batch_handler.internal import GPUS, STAGES, WORKER_TEMPLATE
 from batch_handler.settings import Settings, response_limit_mb
 from entrypoint import devices, diagnosis, environment, nvml, ports, report, torchserve, traces
 from entrypoint.capacity import Capacity, heap_mb
@@ -41,6 +41,8 @@ def serve(given: Given, settings: Settings, signals: Signals, turn: StartTurn) -
         heap_mb=heap_mb(settings, given.resources),
         decode=False,
         gpus=len(gpus.gpus),
+        # With GPUs nothing of it was tried yet.
+        template=given.environment.get(WORKER_TEMPLATE, "true") == "true" and not gpus.gpus,
     )
     (given.work / MODELS).mkdir()
     variables = environment.base_environment(given.environment, given.work) | gpus.variables()

@@ -239,14 +239,17 @@ def test_a_load_waits_for_the_unload_of_the_same_name(shelf: Shelf, script: Path
     assert many.word_of(shelf.call("one", TEXT)) == "encoder"
 
 
-def test_a_model_in_the_making_is_told_to_come_back_for(shelf: Shelf, encoder: Path) -> None:
+def test_a_model_in_the_making_is_told_to_come_back_for(shelf: Shelf, tmp_path: Path) -> None:
+    slow = many.save_script(tmp_path / "slow", "slow")
+    with (slow / "code" / "inference.py").open("a") as file:
+        file.write("\nimport time; time.sleep(4)\n")
     with ThreadPoolExecutor(1) as pool:
-        load = pool.submit(shelf.load, "one", encoder)
-        time.sleep(0.3)
+        load = pool.submit(shelf.load, "one", slow)
+        time.sleep(2)
         early = shelf.call("one", TEXT)
         assert error(early)[:2] == (503, "NotReady")
         assert early.headers["retry-after"]
-        assert error(shelf.load("one", encoder)) == (409, "Conflict", "The model one is being loaded.")
+        assert error(shelf.load("one", slow)) == (409, "Conflict", "The model one is being loaded.")
         assert shelf.names() == []
         assert load.result().status_code == 200
 
