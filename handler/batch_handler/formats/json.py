@@ -12,7 +12,7 @@ import orjson
 from batch_handler.errors import ErrorType, ServiceError, invalid_request
 from batch_handler.formats import exact, json_lines, lines
 from batch_handler.formats.options import Layout, ReadOptions
-from batch_handler.formats.values import Builder, check_containers, render
+from batch_handler.formats.values import Builder, check_values, render
 from batch_handler.request import Payload
 
 
@@ -22,7 +22,7 @@ def read(body: bytes, options: ReadOptions) -> Payload:
     Raises ServiceError (400) for a body that is neither.
     """
     body = body.removeprefix(lines.BYTE_ORDER_MARK)
-    check_containers(body, options)
+    check_values(body, options)
     try:
         value = exact.loads(body, options.numbers)
     except orjson.JSONDecodeError as error:

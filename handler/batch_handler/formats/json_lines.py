@@ -10,14 +10,14 @@ import orjson
 from batch_handler.errors import ServiceError, invalid_record
 from batch_handler.formats import exact, json, lines
 from batch_handler.formats.options import Layout, ReadOptions
-from batch_handler.formats.values import Builder, check_containers, render, separate
+from batch_handler.formats.values import Builder, check_values, render, separate
 from batch_handler.request import Node, Payload
 
 
 def read(body: bytes, options: ReadOptions) -> Payload:
     """Each line on its own: a bad one is an error in its place. Raises ServiceError (400) when no line holds anything."""
     builder = Builder(options)
-    check_containers(body, options)
+    check_values(body, options)
     return lines.collected(builder, lines.numbered(lines.split(body, options.max_records), options), _node, options)
 
 

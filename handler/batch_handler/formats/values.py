@@ -16,7 +16,7 @@ EXPECTED = "send a text, a list of texts, or an object with the key 'inputs'"
 OUTPUT_KEY = "output"
 STREAM = "stream"
 DEPTH_LIMIT = 64
-CONTAINERS_PER_RECORD = 4
+VALUES_PER_RECORD = 4
 
 
 def too_many(most: int) -> ServiceError:
@@ -25,11 +25,12 @@ def too_many(most: int) -> ServiceError:
     return ServiceError(ErrorType.PAYLOAD_TOO_LARGE, message)
 
 
-def check_containers(text: bytes, options: ReadOptions) -> None:
-    """Raises ServiceError (413) for JSON of more lists and objects than so many records need: each takes twenty times its
-    two bytes once it is read, and an empty one is no record that would count.
+def check_values(text: bytes, options: ReadOptions) -> None:
+    """Raises ServiceError (413) for JSON of more lists, objects or texts than so many records need: a short one takes
+    twenty times its bytes once it is read, and an empty list is no record that would count.
     """
-    if text.count(b"[") + text.count(b"{") > CONTAINERS_PER_RECORD * options.max_records:
+    most = VALUES_PER_RECORD * options.max_records
+    if text.count(b"[") + text.count(b"{") > most or text.count(b'"') > 2 * most:
         raise too_many(options.max_records)
 
 
