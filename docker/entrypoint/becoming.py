@@ -21,6 +21,8 @@ from entrypoint.process import LIBC, PR_SET_PDEATHSIG
 
 LIKELIER_VICTIM = 50
 """Added to oom_score_adj: for want of memory the kernel ends one worker, and not the process all of them came from."""
+# malloc.h
+M_ARENA_MAX = -8
 # proc(5), /proc/<pid>/stat: the fields after the name in parentheses, of which the first is the third of all.
 ARGUMENTS_START, ARGUMENTS_END = 48 - 3, 49 - 3
 
@@ -48,6 +50,7 @@ def become(order: Order, template: int, inherited: Sequence[str]) -> None:
     sys.argv = list(order.arguments)
     set_title([sys.executable, *order.arguments])
     _reseed()
+    _bound_arenas(order.environment.get("MALLOC_ARENA_MAX", ""))
     if order.environment.get("OMP_NUM_THREADS") != threads:
         _use_threads(order.environment.get("OMP_NUM_THREADS", ""))
     gc.enable()
@@ -93,6 +96,12 @@ def _reseed() -> None:
     """Python's own generator sees to itself after a fork; NumPy's would give all workers the same numbers."""
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
+
+
+def _bound_arenas(number: str) -> None:
+    """glibc reads the variable when a program starts (mallopt(3))."""
+    if number.isdigit():
+        LIBC.mallopt(M_ARENA_MAX, int(number))
 
 
 def _use_threads(number: str) -> None:

@@ -241,11 +241,11 @@ def test_a_load_waits_for_the_unload_of_the_same_name(shelf: Shelf, script: Path
 
 def test_a_model_in_the_making_is_told_to_come_back_for(shelf: Shelf, tmp_path: Path) -> None:
     slow = many.save_script(tmp_path / "slow", "slow")
-    with (slow / "code" / "inference.py").open("a") as file:
-        file.write("\nimport time; time.sleep(4)\n")
+    with (slow / "code" / "inference.py").open("a", encoding="utf-8") as script:
+        script.write("\ntime.sleep(2)\n")
     with ThreadPoolExecutor(1) as pool:
         load = pool.submit(shelf.load, "one", slow)
-        time.sleep(2)
+        time.sleep(0.3)
         early = shelf.call("one", TEXT)
         assert error(early)[:2] == (503, "NotReady")
         assert early.headers["retry-after"]
