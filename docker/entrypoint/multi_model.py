@@ -41,8 +41,8 @@ def serve(given: Given, settings: Settings, signals: Signals, turn: StartTurn) -
         heap_mb=heap_mb(settings, given.resources),
         decode=False,
         gpus=len(gpus.gpus),
-        # Models come and go: what all of their workers import is imported once.
-        template=given.environment.get(WORKER_TEMPLATE) != "false",
+        # Models come and go: what all of their workers import is imported once. With GPUs nothing of it was tried yet.
+        template=given.environment.get(WORKER_TEMPLATE) != "false" and not gpus.gpus,
     )
     (given.work / MODELS).mkdir()
     variables = environment.base_environment(given.environment, given.work) | gpus.variables()
