@@ -67,7 +67,7 @@ class Touchy(torch.nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         if self._touched:
-            self.inner.weight.mul_(1.0)
+            self.inner.weight.div_(1.0)
         found: torch.Tensor = self.head(self.inner(inputs))
         return found
 
