@@ -57,7 +57,7 @@ def test_memory_comes_back_when_a_model_goes(artefacts: Path) -> None:
             for name in ("encoder", "script-0", "archive"):
                 assert shelf.unload(name).status_code == 200
             left = used(container) - before
-            assert taken > 100 * MIB
+            assert taken > 50 * MIB
             assert left < taken // 10
         assert container.processes("model_service_worker") == []
 
@@ -67,7 +67,7 @@ def test_a_load_that_does_not_fit_is_refused_before_memory_is_short(artefacts: P
     with Container(artefacts, MULTI_MODEL, (*HARDENED, "--memory", "900m", "--memory-swap", "900m")) as container:
         shelf = Shelf(container)
         answers = []
-        for number in range(12):
+        for number in range(60):
             answers.append(shelf.load(f"m{number}", INSIDE / f"script-{number % 3}"))
             if answers[-1].status_code != 200:
                 break
@@ -90,7 +90,7 @@ def test_the_model_called_longest_ago_makes_room_where_that_is_wanted(artefacts:
     with Container(artefacts, {**MULTI_MODEL, "BYOC_EVICT_MODELS": "true"}, options) as container:
         shelf = Shelf(container)
         evicted = False
-        for number in range(12):
+        for number in range(60):
             assert shelf.load(f"m{number}", INSIDE / f"script-{number % 3}").status_code == 200
             assert shelf.call("m0", TEXT).status_code == 200  # never the one that is called longest ago
             time.sleep(0.01)
