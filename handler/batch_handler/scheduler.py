@@ -85,6 +85,7 @@ class Scheduler:
         self._idle: list[threading.Condition] = []
         self._jobs: list[Job] = []
         self._running: dict[int, int] = {}
+        self._exclusive = False
         self._present = 0
         self._crowd = 0.0
         self._noted = time.monotonic()
@@ -212,7 +213,11 @@ class Scheduler:
                     return (self._next(lane) if self._runnable() else None), late
 
     def _runnable(self) -> bool:
-        return any(not job.held for job in self._jobs)
+        """Whether a lane may begin something. What is to run alone has all lanes to itself: what ends a worker then is known."""
+        if self._exclusive:
+            return False
+        first = next((job for job in self._jobs if not job.held), None)
+        return first is not None and not (first.alone and self._running)
 
     def _overdue(self) -> list[Job]:
         """Give up what has not begun by its deadline."""
@@ -249,7 +254,7 @@ class Scheduler:
         places = [window[index] for index in chosen.indices]
         self._remove(places, window)
         for job, _ in places:
-            job.held = job.alone
+            job.held = self._exclusive = job.alone
         alone = not self._running and not self._jobs and chosen.tokens >= WORTH_A_TEAM
         self._running[lane] = chosen.tokens
         return Taken(places, chosen, self.lanes if alone else 1)
@@ -258,6 +263,10 @@ class Scheduler:
         """Waiting passes in the order in which they are due, up to a round of all lanes and one more."""
         tokens = 0
         for job in self._jobs:
+            if job.alone and not job.held:
+                if not tokens:
+                    yield job, job.waiting[0]
+                return
             for index in () if job.held else job.waiting:
                 if tokens > 2 * self.lanes * self._budget:
                     return
@@ -283,6 +292,9 @@ class Scheduler:
         done = []
         with self._lock:
             del self._running[lane]
+            if self._exclusive:
+                self._exclusive = False
+                self._wake(self.lanes)
             self._passes += 1
             if any(job.stages for job, _ in taken.places):
                 requests = len({id(job) for job, _ in taken.places})

@@ -78,7 +78,8 @@ def test_a_load_that_does_not_fit_is_refused_before_memory_is_short(artefacts: P
         held = [f"m{number}" for number in range(len(answers) - 1)]
         assert sorted(shelf.names()) == sorted(held)
         assert {shelf.call(name, TEXT).status_code for name in held} == {200}
-        assert shelf.unload(held[0]).status_code == 200
+        for name in held[:3]:  # their neighbours have grown with the calls
+            assert shelf.unload(name).status_code == 200
         assert shelf.load("another", INSIDE / "script-0").status_code == 200
         state = container.state()
         assert (state["OOMKilled"], state["Running"]) == (False, True)

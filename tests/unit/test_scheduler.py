@@ -269,3 +269,30 @@ def test_passes_of_a_job_that_is_to_be_alone_never_run_at_once() -> None:
     machine.gate.set()
     machine.await_finished(1)
     assert len(machine.ran) == 3
+
+
+def test_what_is_to_be_alone_has_all_lanes_to_itself_and_nothing_is_forgotten_meanwhile() -> None:
+    machine = Machine(lanes=3)
+    machine.gate.clear()
+    machine.submit(job("suspect", 4, 5, alone=True))
+    machine.await_running(1)
+    machine.submit(*(job(number, 40) for number in range(6)))
+    time.sleep(0.05)
+    assert len(machine.ran) == 1, "the other lanes wait"
+    machine.gate.set()
+    machine.await_finished(7)
+    names = [{one.name[0] for one in passes} for passes in machine.ran]
+    assert [found for found in names if "suspect" in found] == [{"suspect"}, {"suspect"}]
+
+
+def test_what_is_to_be_alone_waits_for_the_lanes_to_be_free() -> None:
+    machine = Machine(lanes=2)
+    machine.gate.clear()
+    machine.submit(job("first", 40))
+    machine.await_running(1)
+    machine.submit(job("suspect", 4, alone=True))
+    time.sleep(0.05)
+    assert len(machine.ran) == 1
+    machine.gate.set()
+    machine.await_finished(2)
+    assert machine.finished == ["first", "suspect"]

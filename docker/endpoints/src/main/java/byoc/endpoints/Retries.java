@@ -48,8 +48,9 @@ final class Retries {
 
     /** A worker ended while it owed these calls their answers. */
     void afterDeath(WorkerDeath death, List<Invocation> owed) {
-        boolean explained = !death.replaced()
-                && owed.stream().anyMatch(call -> call.attempt().alone() && death.record(call.id()).isPresent());
+        List<Invocation> begunCalls =
+                owed.stream().filter(call -> death.record(call.id()).isPresent()).toList();
+        boolean explained = !death.replaced() && begunCalls.size() == 1 && begunCalls.get(0).attempt().alone();
         int run = 0;
         int tried = 0;
         List<Invocation> youngestFirst = owed.stream()
@@ -60,7 +61,7 @@ final class Retries {
             boolean begun = record.isPresent();
             if (!call.isUnanswered() || !death.known() || begun && !death.repeatable()) {
                 call.workerEnded(death.killed());
-            } else if (begun && call.attempt().alone() && !death.replaced()) {
+            } else if (begun && explained) {
                 condemn(call, record.getAsInt());
             } else if (call.attempt().alone() || begun && !explained) {
                 tried += trial(call) ? 1 : 0;
@@ -97,6 +98,10 @@ final class Retries {
     }
 
     private boolean trial(Invocation call) {
+        if (call.attempt().deaths() >= MOST_DEATHS) {
+            call.workerEnded(false); // never found out: somebody else was being read or run each time
+            return false;
+        }
         return trial(call, call.attempt().refused(), false);
     }
 
