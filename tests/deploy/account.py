@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from deploy.planning import LABEL
+from deploy.planning import LABEL, MULTI_MODELS
 from deploy.registry import digest_of
 from deploy.stand_in_aws import StandIn
 
@@ -45,7 +45,7 @@ def log(aws: StandIn, group: str, *lines: str) -> None:
 
 def push(aws: StandIn, environment: tuple[str, ...] = (), bound: bool = True) -> str:
     """An image that only ECR knows, without layers; its URI."""
-    labels = {LABEL: "true"} if bound else {}
+    labels = {MULTI_MODELS: "true", **({LABEL: "true"} if bound else {})}
     config = json.dumps({"architecture": "amd64", "config": {"Labels": labels, "Env": list(environment)}}).encode()
     aws.registry.blobs[digest_of(config)] = config
     kind = "application/vnd.docker.distribution.manifest.v2+json"
