@@ -18,7 +18,7 @@ class Job:
 
     ``outputs`` fills up in the order of ``passes``: an output, the error of a pass that failed, or LATE for one that had
     not begun by ``deadline`` (time.monotonic). ``owner`` is the submitter's own. ``stages`` where the job's time is taken.
-    Passes of a job that is ``alone`` have no company, not even each other's: it is ``held`` while one of them runs.
+    Passes of a job that is ``alone`` have no company, not even each other's.
     """
 
     owner: Any
@@ -31,7 +31,6 @@ class Job:
     left: int = 0
     due: float = 0.0
     alone: bool = False
-    held: bool = False
 
     def __post_init__(self) -> None:
         lengths = [one.length for one in self.passes]

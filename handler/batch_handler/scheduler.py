@@ -214,10 +214,9 @@ class Scheduler:
 
     def _runnable(self) -> bool:
         """Whether a lane may begin something. What is to run alone has all lanes to itself: what ends a worker then is known."""
-        if self._exclusive:
+        if self._exclusive or not self._jobs:
             return False
-        first = next((job for job in self._jobs if not job.held), None)
-        return first is not None and not (first.alone and self._running)
+        return not (self._jobs[0].alone and self._running)
 
     def _overdue(self) -> list[Job]:
         """Give up what has not begun by its deadline."""
@@ -253,8 +252,7 @@ class Scheduler:
         chosen = next(batch for batch in batches if 0 in batch.indices)
         places = [window[index] for index in chosen.indices]
         self._remove(places, window)
-        for job, _ in places:
-            job.held = self._exclusive = job.alone
+        self._exclusive = places[0][0].alone
         alone = not self._running and not self._jobs and chosen.tokens >= WORTH_A_TEAM
         self._running[lane] = chosen.tokens
         return Taken(places, chosen, self.lanes if alone else 1)
@@ -263,11 +261,11 @@ class Scheduler:
         """Waiting passes in the order in which they are due, up to a round of all lanes and one more."""
         tokens = 0
         for job in self._jobs:
-            if job.alone and not job.held:
+            if job.alone:
                 if not tokens:
                     yield job, job.waiting[0]
                 return
-            for index in () if job.held else job.waiting:
+            for index in job.waiting:
                 if tokens > 2 * self.lanes * self._budget:
                     return
                 tokens += job.passes[index].length
@@ -304,7 +302,6 @@ class Scheduler:
                 self._pace = 0.8 * self._pace + 0.2 * seconds / taken.microbatch.tokens / self.lanes
             for (job, index), output in zip(taken.places, outputs, strict=True):
                 job.outputs[index] = output
-                job.held = False
                 job.left -= 1
                 if not job.left:
                     done.append(job)

@@ -15,9 +15,10 @@ import torch
 from torch.nn.functional import gelu
 from transformers.activations import GELUActivation
 
+from batch_handler.engines.checks import AGREEMENT, difference
+
 log = logging.getLogger(__name__)
 
-AGREEMENT = 2e-5
 NOTHING, GELU = "none", "gelu"
 X86 = ("x86_64", "AMD64")
 
@@ -56,8 +57,7 @@ def reorder_where_equal(model: torch.nn.Module, kept: torch.nn.Module | None, as
         plain = ask()
         put_back = reorder(model, kept)
         try:
-            found = ask()
-            equal = bool((found - plain).abs().max() <= AGREEMENT * max(1.0, float(plain.abs().max())))
+            equal = difference(ask(), plain) <= AGREEMENT
         except (AttributeError, RuntimeError, TypeError) as error:
             log.info("the linear layers of %s stay as they are (%s)", type(model).__name__, type(error).__name__)
             equal = False
