@@ -33,7 +33,9 @@ FIXED = {
 }
 # oneDNN keeps code for each shape that it has met, by default 1,024 of them at some 140 KB each; a server meets new ones for
 # hours. To make it anew costs 0.2 ms of a forward pass.
-BOUNDED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
+# GNU's OpenMP lets a thread that waits for its team spin for a millisecond; between two operators of a model 30 microseconds do,
+# and the core goes back to the tokeniser and to java.
+BOUNDED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "GOMP_SPINCOUNT": "10000"}
 # What libraries tell their own developers (torch about pynvml, say) is nothing that a reader of the log can act on.
 QUIET_WARNINGS = "ignore::FutureWarning,ignore::DeprecationWarning,ignore::PendingDeprecationWarning"
 THREAD_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -33,8 +33,11 @@ WINDOW_RECORDS = 512
 PATIENCE = 0.1
 """Of its last pass's time, for which a lane waits for its share of the requests that were here a moment ago."""
 LONGEST_PATIENCE_S = 0.01
-WORTH_A_TEAM = 64
-"""Tokens from which a pass that is alone runs on all cores: threads that wait for each other gain nothing on a short one."""
+TEAM_LANE = 0
+"""The one lane whose kernels may use all cores. OpenMP counts the threads of every team that was ever formed, and once they
+outnumber the cores it lets them sleep instead of spin, which costs a short pass more than a second core brings."""
+LONE = 1.5
+"""Requests here at once, below which a caller is alone and gets all cores: two gain more from a core each."""
 CROWD_S = 0.1
 """Time constant in which requests that do not come back are forgotten."""
 LEAST_BUDGET = 64
@@ -45,7 +48,7 @@ FIRST_PACE_S = 0.0002
 
 @dataclass(slots=True)
 class Taken:
-    """A micro-batch on its lane. ``threads`` is how many cores it may use: all when it is alone and long."""
+    """A micro-batch on its lane. ``threads`` is how many cores it may use: all for a caller who is alone."""
 
     places: list[tuple[Job, int]]
     microbatch: MicroBatch
@@ -82,7 +85,8 @@ class Scheduler:
         self._noted_running = noted
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        self._idle: list[threading.Condition] = []
+        self._beds = [threading.Condition(self._lock) for _ in range(lanes)]
+        self._idle: set[int] = set()
         self._jobs: list[Job] = []
         self._running: dict[int, int] = {}
         self._exclusive = False
@@ -131,16 +135,16 @@ class Scheduler:
             self._light += sign * job.tokens
 
     def _wake(self, count: int) -> None:
-        """Wake as many idle lanes, the last one to have worked first: its caches are warm."""
-        for _ in range(min(count, len(self._idle))):
-            self._idle.pop().notify()
+        """Wake as many idle lanes, the lowest first: a lone caller always gets the lane that may use all cores."""
+        for lane in sorted(self._idle)[:count]:
+            self._idle.remove(lane)
+            self._beds[lane].notify()
 
-    def _rest(self, bed: threading.Condition, seconds: float | None = None) -> None:
+    def _rest(self, lane: int, seconds: float | None = None) -> None:
         """Sleep until there is work, or for so long."""
-        self._idle.append(bed)
-        bed.wait(seconds)
-        if bed in self._idle:
-            self._idle.remove(bed)
+        self._idle.add(lane)
+        self._beds[lane].wait(seconds)
+        self._idle.discard(lane)
 
     def _lane_or_end(self, number: int) -> None:
         """A lane that is lost would leave its requests without an answer; a worker that is lost is replaced."""
@@ -151,10 +155,9 @@ class Scheduler:
             os._exit(1)
 
     def _lane(self, number: int) -> None:
-        bed = threading.Condition(self._lock)
         returning, until = 0, 0.0
         while True:
-            taken, late = self._take(number, bed, returning, until)
+            taken, late = self._take(number, returning, until)
             done = late
             began = time.monotonic()
             if taken is not None:
@@ -199,15 +202,15 @@ class Scheduler:
         self._crowd = max(self._present, self._present + (self._crowd - self._present) * fading)
         self._noted = now
 
-    def _take(self, lane: int, bed: threading.Condition, returning: int, until: float) -> tuple[Taken | None, list[Job]]:
+    def _take(self, lane: int, returning: int, until: float) -> tuple[Taken | None, list[Job]]:
         """Wait for work and take what is due; also the jobs that ended because their time is up."""
         with self._lock:
             while True:
                 patience = until - time.monotonic()
                 if not self._runnable():
-                    self._rest(bed)
+                    self._rest(lane)
                 elif patience > 0 and len(self._jobs) < returning and self._light < self._budget:
-                    self._rest(bed, patience)
+                    self._rest(lane, patience)
                 else:
                     late = self._overdue()
                     return (self._next(lane) if self._runnable() else None), late
@@ -253,7 +256,7 @@ class Scheduler:
         places = [window[index] for index in chosen.indices]
         self._remove(places, window)
         self._exclusive = places[0][0].alone
-        alone = not self._running and not self._jobs and chosen.tokens >= WORTH_A_TEAM
+        alone = lane == TEAM_LANE and not self._running and not self._jobs and self._crowd < LONE
         self._running[lane] = chosen.tokens
         return Taken(places, chosen, self.lanes if alone else 1)
 

@@ -14,7 +14,7 @@ import pytest
 from batch_handler.errors import ServiceError, invalid_record
 from batch_handler.jobs import Job
 from batch_handler.microbatch import LATE
-from batch_handler.scheduler import HEAVY_AT_ONCE, HEAVY_ROUNDS, WORTH_A_TEAM, Scheduler
+from batch_handler.scheduler import CROWD_S, HEAVY_AT_ONCE, HEAVY_ROUNDS, TEAM_LANE, Scheduler
 
 BUDGET = 64
 WAIT_S = 20.0
@@ -37,10 +37,15 @@ class Machine:
         self.gate.set()
         self.ran: list[list[Pass]] = []
         self.threads: list[int] = []
+        self.lanes: list[str] = []
         self.finished: list[Any] = []
         self._fail = fail
         self._ended = threading.Condition()
-        self.scheduler = Scheduler(self._run, self._note, lanes, BUDGET, padded, self.threads.append)
+        self.scheduler = Scheduler(self._run, self._note, lanes, BUDGET, padded, self._use_threads)
+
+    def _use_threads(self, count: int) -> None:
+        self.threads.append(count)
+        self.lanes.append(threading.current_thread().name)
 
     def _run(self, passes: Sequence[Pass]) -> list[Any]:
         self.ran.append(list(passes))
@@ -128,19 +133,41 @@ def test_groups_never_meet() -> None:
     assert sorted(len({one.group for one in batch}) for batch in machine.ran) == [1] * 4
 
 
-def test_one_long_pass_alone_may_use_every_core_and_all_others_one() -> None:
+def test_a_lone_caller_has_every_core_and_always_the_same_lane() -> None:
+    machine = Machine(lanes=3)
+    for count in range(20):
+        machine.submit(job(count, 1 + count))
+        machine.await_finished(count + 1)
+    assert machine.threads == [3] * 20
+    assert set(machine.lanes) == {f"lane-{TEAM_LANE}"}
+
+
+def test_callers_who_come_together_have_a_core_each_until_one_is_alone_again() -> None:
     machine = Machine(lanes=2)
-    machine.submit(job("long", WORTH_A_TEAM))
-    machine.await_finished(1)
-    machine.submit(job("short", WORTH_A_TEAM - 1))
+    machine.gate.clear()
+    machine.submit(job("one", 5))
+    machine.await_running(1)
+    machine.submit(job("other", 5))
+    machine.await_running(2)
+    machine.gate.set()
     machine.await_finished(2)
-    del machine.ran[1]
+    machine.submit(job("at once", 5))
+    machine.await_finished(3)
+    assert machine.threads == [2, 1, 1]
+    time.sleep(2 * CROWD_S)
+    machine.submit(job("later", 5))
+    machine.await_finished(4)
+    assert machine.threads[3] == 2
+
+
+def test_a_request_of_many_passes_has_a_core_for_each() -> None:
+    machine = Machine(lanes=2)
     machine.gate.clear()
     machine.submit(job("many", *[40] * 4))
-    machine.await_running(3)
+    machine.await_running(2)
     machine.gate.set()
-    machine.await_finished(3)
-    assert machine.threads[:4] == [2, 1, 1, 1]
+    machine.await_finished(1)
+    assert machine.threads[:3] == [1, 1, 1]
 
 
 def test_a_pass_that_fails_costs_its_request_alone() -> None:
@@ -252,7 +279,7 @@ def test_a_job_that_is_to_be_alone_has_no_company_not_even_its_own() -> None:
     machine = Machine(lanes=2)
     machine.gate.clear()
     machine.submit(job("first", 4), job("suspect", 4, 5, 6, alone=True), job("last", 4, 4))
-    machine.await_running(2)
+    machine.await_running(1)
     machine.gate.set()
     machine.await_finished(3)
     suspects = [passes for passes in machine.ran if any(one.name[0] == "suspect" for one in passes)]
