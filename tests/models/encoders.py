@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +119,14 @@ def save(directory: Path, architecture: str = "bert", head: bool = True, **setti
 
 
 def save_trained(directory: Path) -> Path:
-    """A classifier that has learnt which words are good and which are bad, in seconds on one core."""
+    """A classifier that has learnt which words are good and which are bad; learnt once in a process, saved as often as asked."""
+    for part in _trained():
+        part.save_pretrained(directory)
+    return directory
+
+
+@cache
+def _trained() -> tuple[BertForSequenceClassification, PreTrainedTokenizerFast]:
     tokenizer = wordpiece(LONGEST)
     torch.manual_seed(3)
     config = _bert(len(tokenizer))
@@ -125,13 +134,23 @@ def save_trained(directory: Path) -> Path:
     classifier = BertForSequenceClassification(config).train()
     optimizer = torch.optim.AdamW(classifier.parameters(), lr=3e-3)
     texts, labels = opinions(1_024, seed=5)
-    for start in range(0, 4 * len(texts), 64):
-        part = slice(start % len(texts), start % len(texts) + 64)
-        batch = tokenizer(texts[part], padding=True, return_tensors="pt")
-        loss = classifier(**batch, labels=torch.tensor(labels[part])).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    classifier.eval().save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
+    with _one_thread():
+        for start in range(0, 4 * len(texts), 64):
+            part = slice(start % len(texts), start % len(texts) + 64)
+            batch = tokenizer(texts[part], padding=True, return_tensors="pt")
+            loss = classifier(**batch, labels=torch.tensor(labels[part])).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return classifier.eval(), tokenizer
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """For a model this small: on a busy machine threads wait for each other a hundred times longer than they calculate."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
