@@ -61,16 +61,6 @@ def test_a_killed_worker_shows_in_ping_and_is_replaced(encoder: Path) -> None:
         assert container.invoke({"inputs": "before"}).json() == pytest.approx(before, abs=1e-5)
 
 
-def test_the_same_container_starts_again(encoder: Path) -> None:
-    with Container(encoder) as container:
-        docker("kill", "--signal", "KILL", container.name)
-        container.wait()
-        docker("start", container.name)
-        container.http.base_url = container._address()
-        container.wait_until_ready()
-        assert container.invoke({"inputs": "again"}).status_code == 200
-
-
 def truncate(path: Path) -> None:
     """Cut a file in the middle."""
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

@@ -22,9 +22,9 @@ from batch_handler.request import Payload, Record
 TEXT = Layout(columns=lambda result: [result], line=str)
 JOB = ReadOptions(placeholders=True)
 CELLS = Layout(columns=lambda result: result, line=str)
-ROWS = 100_000
+ROWS = 30_000
 PATIENCE = 20
-"""Seconds: linear time takes three, quadratic time half an hour."""
+"""Seconds of the processor: linear time takes one, quadratic time minutes."""
 
 
 def shown(payload: Payload) -> list[Any]:
@@ -173,7 +173,7 @@ def test_without_a_header_the_first_row_is_a_record() -> None:
     ],
 )
 @pytest.mark.parametrize("options", [ReadOptions(), JOB], ids=["endpoint", "job"])
-def test_a_hundred_thousand_rows_take_linear_time(row: bytes, options: ReadOptions) -> None:
+def test_very_many_rows_take_linear_time(row: bytes, options: ReadOptions) -> None:
     started = time.process_time()
     payload = read((row + b"\n") * ROWS, options)
     assert time.process_time() - started < PATIENCE

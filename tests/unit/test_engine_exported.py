@@ -329,7 +329,7 @@ def test_what_is_missing_for_exporting_comes_with_the_command(monkeypatch: pytes
 
 
 def test_samples_that_were_calibrated_with_do_not_verify(tmp_path: Path) -> None:
-    directory = encoders.save_trained(tmp_path / "model")
+    directory = encoders.save(tmp_path / "model")
     wish = exporting.Wish("openvino", "int8", Path("same.jsonl"), Path("same.jsonl"))
     lines = list(enumerate(CALIBRATE, 1))
     with pytest.raises(exporting.ExportError, match=r"every line of same\.jsonl was used to calibrate"):
