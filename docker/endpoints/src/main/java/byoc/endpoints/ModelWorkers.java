@@ -142,6 +142,8 @@ final class ModelWorkers {
     boolean takeDown(ServedModel served) throws InterruptedException {
         boolean ended = served.model() == null || endWorkers(served);
         if (served.model() != null) {
+            // TorchServe counts its sockets on, so that each model's worker has one of its own.
+            Workers.of(served.model()).forEach(worker -> worker.getLifeCycle().getSocket().ifPresent(WorkerDeath::forget));
             ModelManager.getInstance().unregisterModel(served.id(), served.model().getVersion(), true);
             removeLink(served.model().getModelDir());
         }

@@ -8,6 +8,8 @@ import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.OptionalInt;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * The end of a worker, and what it was running then, from the file that it keeps beside its socket (the format is that
@@ -28,6 +30,7 @@ record WorkerDeath(
         boolean repeatable,
         Map<String, Integer> running,
         boolean noted) {
+    private static final Logger LOG = LoggerFactory.getLogger("byoc.frontend");
     private static final String SUFFIX = ".running";
     private static final int MAGIC = 0x42594f43; // BYOC
     private static final int HEADER_BYTES = 20;
@@ -58,6 +61,15 @@ record WorkerDeath(
             return new WorkerDeath(false, replaced, true, repeatable, running, noted);
         } catch (IOException | IndexOutOfBoundsException none) {
             return unknown(replaced);
+        }
+    }
+
+    /** Removes what the worker behind this socket left: no other will listen there. */
+    static void forget(String socket) {
+        try {
+            Files.deleteIfExists(Path.of(socket + SUFFIX));
+        } catch (IOException left) {
+            LOG.debug("{}{} is left behind", socket, SUFFIX, left);
         }
     }
 

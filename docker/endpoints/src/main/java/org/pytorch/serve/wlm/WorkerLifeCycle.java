@@ -8,6 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Optional;
 import java.util.Scanner;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -211,6 +212,11 @@ public class WorkerLifeCycle {
             process.destroyForcibly();
             connector.clean();
         }
+    }
+
+    /** The path of the Unix socket that the worker listens at, if it was ever started and listens at one. */
+    public synchronized Optional<String> getSocket() {
+        return Optional.ofNullable(connector).filter(Connector::isUds).map(Connector::getSocketPath);
     }
 
     public synchronized Integer getExitValue() {
