@@ -42,7 +42,7 @@ class Server:
     (Ray's) are counted and ended too.
     """
 
-    def __init__(self, system: System, model: Path, task: str, probe: tuple[bytes, str]) -> None:
+    def __init__(self, system: System, model: Path, task: str, probe: tuple[bytes, str] | None) -> None:
         self.system = system
         self.port = free_ports()
         self.cold_start_s = 0.0
@@ -64,7 +64,7 @@ class Server:
                 start_new_session=True,
             )
         try:
-            self._wait(started + START_LIMIT_S, *probe)
+            self._wait(started + START_LIMIT_S, probe)
         except BaseException:
             self.stop()
             raise
@@ -133,8 +133,8 @@ class Server:
                     self._process.wait(0.1)
                 time.sleep(0.1)
 
-    def _wait(self, deadline: float, body: bytes, content_type: str) -> None:
-        """Healthy, and then a real answer: some are healthy before they can answer."""
+    def _wait(self, deadline: float, probe: tuple[bytes, str] | None) -> None:
+        """Healthy, and then a real answer where there is a probe: some are healthy before they can answer."""
         healthy, answer = False, (0, b"")
         while time.perf_counter() < deadline:
             if self._process.poll() is not None:
@@ -142,7 +142,9 @@ class Server:
             with suppress(OSError, http.client.HTTPException):
                 healthy = healthy or call(self.port, "GET", self.system.ping, b"", "", 60.0)[0] == 200
                 if healthy:
-                    answer = self.post(body, content_type, 60.0)
+                    if probe is None:
+                        return
+                    answer = self.post(*probe, 60.0)
                     if answer[0] == 200:
                         return
                     if answer[0] in REFUSALS:
