@@ -72,6 +72,7 @@ def test_a_load_that_does_not_fit_is_refused_before_memory_is_short(artefacts: P
             if answers[-1].status_code != 200:
                 break
         assert answers[0].status_code == 200
+        assert len(container.processes("entrypoint.template")) == 1, "workers are forked, so that a model takes little"
         status, kind, message = error(answers[-1])
         assert (status, kind) == (507, "InsufficientMemory"), message
         assert "unload other models first" in message
