@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ MIB = 1 << 20
 HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", "12345:0")
 TEXT = {"inputs": "good day"}
 INSIDE = Path("/opt/ml/model")
+LOADS = 2_000 if os.environ.get("TEST_ALL") else 80
 USED = """
 import pathlib
 root = pathlib.Path("/sys/fs/cgroup")
@@ -102,3 +104,21 @@ def test_the_model_called_longest_ago_makes_room_where_that_is_wanted(artefacts:
         assert "m0" in shelf.names()
         assert shelf.call("m1", TEXT).status_code == 404
         assert "model m1 makes room for another" in container.logs()
+
+
+@pytest.mark.timeout(3_600 if LOADS > 1_000 else 600)
+def test_far_more_models_than_fit_are_loaded_one_after_the_other(artefacts: Path) -> None:
+    options = (*HARDENED, "--memory", "900m", "--memory-swap", "900m")
+    with Container(artefacts, {**MULTI_MODEL, "BYOC_EVICT_MODELS": "true"}, options) as container:
+        shelf = Shelf(container)
+        for number in range(LOADS):
+            loaded = shelf.load(f"m{number:05}", INSIDE / f"script-{number % 3}")
+            assert loaded.status_code == 200, (number, loaded.text)
+            assert many.word_of(shelf.call(f"m{number:05}", TEXT)) == f"script-{number % 3}"
+        held = shelf.names(limit=7)
+        assert held == [f"m{number:05}" for number in range(LOADS - len(held), LOADS)]
+        assert len(held) < LOADS
+        assert container.logs().count("makes room for another") == LOADS - len(held)
+        assert len(container.processes("model_service_worker")) == len(held)
+        state = container.state()
+        assert (state["OOMKilled"], state["Running"]) == (False, True)
