@@ -45,6 +45,7 @@ def test_a_path_that_names_no_model_is_refused_with_a_sentence(shelf: Shelf, pat
         ('{"model_name": "a"}', "no url"),
         ('{"url": "/opt"}', "no model_name"),
         ('{"model_name": "a", "url": {}}', "no url"),
+        ('{"model_name": 5, "url": "/opt"}', "no model_name"),
         ('{"model_name": "a", "url": "s3://bucket/model"}', "is not accepted: use the absolute path"),
         ('{"model_name": "a", "url": "/opt/nothing/here"}', "there is nothing at the url"),
     ],
@@ -54,6 +55,17 @@ def test_a_load_that_cannot_be_is_refused_with_what_is_wrong(shelf: Shelf, body:
     assert (status, kind) == (400, "BadRequest")
     assert said in message
     assert shelf.names() == []
+
+
+def test_a_load_of_nothing_but_brackets_takes_no_memory(multi_model: RunningServer, shelf: Shelf) -> None:
+    assert error(shelf.http.post("/models", content=b"[" * 20_000_000))[:2] == (413, "PayloadTooLarge")
+    assert multi_model.ping() == 200
+
+
+def test_a_long_name_makes_no_long_sentence(shelf: Shelf) -> None:
+    status, kind, message = error(shelf.describe("ä" * 1_000))
+    assert (status, kind) == (404, "NotFound")
+    assert len(message) < 200
 
 
 def test_the_list_comes_in_pages_that_hold_every_model_once(shelf: Shelf, small_script: Path) -> None:
@@ -66,6 +78,8 @@ def test_the_list_comes_in_pages_that_hold_every_model_once(shelf: Shelf, small_
     assert "nextPageToken" not in last
     assert error(shelf.http.get("/models?limit=0"))[0] == 400
     assert error(shelf.http.get("/models?nextPageToken=***"))[0] == 400
+    bad_query = error(shelf.http.get("/models?limit=%"))
+    assert bad_query == (400, "BadRequest", "The query is not percent-encoded: a % needs two digits.")
 
 
 @pytest.mark.parametrize(

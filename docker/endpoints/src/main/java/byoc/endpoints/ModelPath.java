@@ -16,6 +16,8 @@ record ModelPath(String name, boolean invocation) {
     private static final String INVOKE = "/invoke";
     private static final int LONGEST_NAME = 1024;
 
+    private static final int LONGEST_QUOTE = 80;
+
     /** What URLDecoder puts in the place of bytes that are no UTF-8. */
     private static final char UNREADABLE = '\uFFFD';
 
@@ -59,5 +61,12 @@ record ModelPath(String name, boolean invocation) {
                     "A model's name is 1 to " + LONGEST_NAME + " printable characters in UTF-8.");
         }
         return name;
+    }
+
+    /** The name, as far as a sentence holds it. */
+    static String quoted(String name) {
+        return name.codePointCount(0, name.length()) > LONGEST_QUOTE
+                ? name.substring(0, name.offsetByCodePoints(0, LONGEST_QUOTE)) + "\u2026"
+                : name;
     }
 }

@@ -4,6 +4,7 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
 import com.google.gson.JsonParser;
+import com.google.gson.JsonPrimitive;
 import io.netty.handler.codec.http.FullHttpResponse;
 import io.netty.handler.codec.http.HttpMethod;
 import io.netty.handler.codec.http.HttpResponseStatus;
@@ -24,6 +25,9 @@ final class ModelRoutes {
     private static final Logger LOG = LoggerFactory.getLogger("byoc.frontend");
     private static final int PAGE = 100;
     private static final int LARGEST_PAGE = 1000;
+
+    /** Bytes of a name and an address, and some; a parsed text of brackets takes fifty times its size. */
+    private static final int LONGEST_LOAD = 64 * 1024;
 
     private final ModelShelf shelf;
 
@@ -63,7 +67,7 @@ final class ModelRoutes {
 
     private void list(Exchange exchange) {
         if (HttpMethod.GET.equals(exchange.method())) {
-            exchange.answer(page(new QueryStringDecoder(exchange.target()).parameters()));
+            exchange.answer(page(query(exchange.target())));
         } else if (HttpMethod.POST.equals(exchange.method())) {
             load(exchange);
         } else {
@@ -84,6 +88,11 @@ final class ModelRoutes {
     }
 
     private void load(Exchange exchange) {
+        if (exchange.request().content().readableBytes() > LONGEST_LOAD) {
+            exchange.answer(ErrorType.PAYLOAD_TOO_LARGE.response(
+                    "The body is over 64 KiB, and belongs to a load: it needs model_name and url and nothing more."));
+            return;
+        }
         String sent = exchange.request().content().toString(StandardCharsets.UTF_8);
         JsonObject wanted;
         try {
@@ -97,10 +106,10 @@ final class ModelRoutes {
     }
 
     private static String text(JsonObject wanted, String key) {
-        if (!wanted.has(key) || !wanted.get(key).isJsonPrimitive()) {
+        if (!(wanted.get(key) instanceof JsonPrimitive value) || !value.isString()) {
             throw new IllegalArgumentException("The body has no " + key + ", which must be a text.");
         }
-        return wanted.get(key).getAsString();
+        return value.getAsString();
     }
 
     private static void answerLater(Exchange exchange, CompletableFuture<FullHttpResponse> answer) {
@@ -111,6 +120,14 @@ final class ModelRoutes {
             exchange.answer(
                     fault == null ? response : ErrorType.MODEL_ERROR.response("The request could not be handled."));
         });
+    }
+
+    private static Map<String, List<String>> query(String target) {
+        try {
+            return new QueryStringDecoder(target).parameters();
+        } catch (IllegalArgumentException incomplete) {
+            throw new IllegalArgumentException("The query is not percent-encoded: a % needs two digits.", incomplete);
+        }
     }
 
     /** Models in the order of their names; the token of the next page is the last name of this one. */

@@ -123,7 +123,7 @@ final class ModelShelf {
     }
 
     static FullHttpResponse absent(String name) {
-        return ErrorType.NOT_FOUND.response("There is no model " + name + "; load it with POST /models.");
+        return ErrorType.NOT_FOUND.response("There is no model " + ModelPath.quoted(name) + "; load it with POST /models.");
     }
 
     /** Loads a model; the answer comes when it is ready to be called, or when nothing is left of the attempt. */
@@ -141,7 +141,7 @@ final class ModelShelf {
         pending.forget(calls);
         if (present.state() == ServedModel.State.LOADED || present.state() == ServedModel.State.LOADING) {
             String how = present.state() == ServedModel.State.LOADED ? " is loaded already" : " is being loaded";
-            return CompletableFuture.completedFuture(ErrorType.CONFLICT.response("The model " + name + how + "."));
+            return CompletableFuture.completedFuture(ErrorType.CONFLICT.response("The model " + ModelPath.quoted(name) + how + "."));
         }
         return present.gone().thenComposeAsync(gone -> load(name, url), unloading);
     }
