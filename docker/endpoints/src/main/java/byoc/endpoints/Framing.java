@@ -12,6 +12,12 @@ import io.netty.handler.codec.http.HttpResponseStatus;
  */
 final class Framing {
     private static final int MAX_FIELDS = 256;
+
+    /**
+     * Bytes of a body's chunk sizes that say nothing: extensions, blanks, zeros before a size (section 7.1.1 asks for a
+     * bound). They count as no part of the body, and yet Netty holds them with the data that they stand between.
+     */
+    private static final int MAX_PADDING = 64 * 1024;
     private static final String VERSION = "HTTP/d.d";
     private static final boolean[] TOKEN = new boolean[128];
 
@@ -33,6 +39,7 @@ final class Framing {
     private boolean trailers;
     private int matched;
     private int fields;
+    private int padding;
     private long remaining;
     private long requests;
     private Unreadable fault;
@@ -88,6 +95,7 @@ final class Framing {
 
     /** Behind a head: chunks, then the next request. */
     void chunksFollow() {
+        padding = 0;
         nextChunk();
     }
 
@@ -178,7 +186,9 @@ final class Framing {
 
     private void chunkSize(byte next) {
         int digit = Character.digit(next, 16);
-        if (digit >= 0) {
+        if (digit == 0 && remaining == 0 && matched > 0) {
+            pad();
+        } else if (digit >= 0) {
             remaining = remaining * 16 + digit;
             matched++;
             if (remaining > Integer.MAX_VALUE) {
@@ -190,6 +200,7 @@ final class Framing {
             place = Place.CHUNK_EXTENSION;
         } else if (matched > 0 && (next == ' ' || next == '\t')) {
             place = Place.CHUNK_BLANK;
+            pad();
         } else {
             refuse("The chunks of the body cannot be read: a size is no hexadecimal number.");
         }
@@ -198,7 +209,9 @@ final class Framing {
     private void chunkBlank(byte next) {
         if (next == ';') {
             place = Place.CHUNK_EXTENSION;
-        } else if (next != ' ' && next != '\t') {
+        } else if (next == ' ' || next == '\t') {
+            pad();
+        } else {
             refuse("The chunks of the body cannot be read: a size is no hexadecimal number.");
         }
     }
@@ -208,6 +221,14 @@ final class Framing {
             place = Place.CHUNK_SIZE_END;
         } else if (!isText(next)) {
             refuse("The chunks of the body cannot be read: an extension holds a control character.");
+        } else {
+            pad();
+        }
+    }
+
+    private void pad() {
+        if (++padding > MAX_PADDING) {
+            refuse("The chunks of the body cannot be read: their extensions are over 64 KiB.");
         }
     }
 

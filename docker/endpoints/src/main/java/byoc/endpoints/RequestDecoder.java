@@ -14,6 +14,7 @@ import io.netty.handler.codec.http.HttpRequestDecoder;
 import io.netty.handler.codec.http.HttpResponseStatus;
 import io.netty.handler.codec.http.HttpVersion;
 import java.util.List;
+import java.util.regex.Pattern;
 
 /**
  * Netty's decoder, without its guesses; {@link Framing} reads its bytes first. Where it takes the better of two lengths, or no length for a coding it does
@@ -25,6 +26,9 @@ final class RequestDecoder extends HttpRequestDecoder {
     private static final int MAX_REQUEST_LINE = 8 * 1024;
     private static final int MAX_HEADERS = 64 * 1024;
     private static final int MAX_CHUNK = 64 * 1024;
+
+    /** What a host and a port are written with (RFC 3986, sections 3.2.2 and 3.2.3); none at all is a Host too. */
+    private static final Pattern HOST = Pattern.compile("[\\w.~!$&'()*+,;=%:\\[\\]-]*");
 
     /** Follows the last message of a connection whose bytes cannot be read further. */
     static final Object ENDED = new Object();
@@ -154,8 +158,9 @@ final class RequestDecoder extends HttpRequestDecoder {
     }
 
     private static void checkHostAndExpectation(HttpHeaders headers) {
-        if (headers.getAll(HttpHeaderNames.HOST).size() != 1) {
-            throw badRequest("An HTTP/1.1 request has one Host header (RFC 9112, section 3.2).");
+        List<String> hosts = headers.getAll(HttpHeaderNames.HOST);
+        if (hosts.size() != 1 || !HOST.matcher(hosts.get(0)).matches()) {
+            throw badRequest("An HTTP/1.1 request has one Host header, with a host and perhaps a port (RFC 9112, section 3.2).");
         }
         for (String expectation : headers.getAll(HttpHeaderNames.EXPECT)) {
             if (!HttpHeaderValues.CONTINUE.contentEqualsIgnoreCase(expectation)) {
