@@ -6,6 +6,9 @@ Owns Content-Type, Content-Encoding, charset and Accept; what bytes mean belongs
 from __future__ import annotations
 
 import codecs
+import encodings
+import encodings.aliases
+import pkgutil
 import re
 import zlib
 from collections.abc import Collection
@@ -21,6 +24,7 @@ from batch_handler.settings import MIB
 
 JSON: str = content_types.JSON
 TEXT_CHARSETS = re.compile(r"utf-?(8|16|32)|ascii|iso8859|cp\d|koi8|gb|big5|euc|shift_?jis|iso2022")
+CODECS = frozenset({*encodings.aliases.aliases, *(module.name for module in pkgutil.iter_modules(encodings.__path__))})
 INFLATE_WINDOW = 4_096
 SHORT_WEIGHT = re.compile(r"(;\s*q=)(?=\.\d)", re.IGNORECASE)
 
@@ -144,16 +148,24 @@ def _inflated(body: bytes, limit: int) -> bytes:
 
 def utf8(body: bytes, charset: str) -> bytes:
     """The body as UTF-8. Raises ServiceError: 415 for a charset that is unknown, 400 for bytes that are not in it."""
-    try:
-        name = codecs.lookup(charset).name
-    except (LookupError, ValueError):  # ValueError: a NUL or half a surrogate in the name
-        name = ""
+    name = _codec(charset)
     if not TEXT_CHARSETS.match(name):
         message = f"the charset {quote(charset)} cannot be read: send utf-8"
         raise ServiceError(ErrorType.UNSUPPORTED_MEDIA_TYPE, message)
     if name in ("utf-8", "ascii"):
         return body
     return _decoded(body, name).encode("utf-8")
+
+
+def _codec(charset: str) -> str:
+    """Python's name for a charset, or nothing. Python remembers every spelling that it is asked for, unknown ones
+    included, and for ever: it is asked for one spelling of the known ones.
+    """
+    spelled = encodings.normalize_encoding(charset).lower()
+    try:
+        return codecs.lookup(spelled).name if spelled in CODECS else ""
+    except LookupError:  # other systems' codecs
+        return ""
 
 
 def text(body: bytes, charset: str) -> str:

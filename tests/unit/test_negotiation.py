@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import time
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -166,6 +168,23 @@ def test_a_charset_that_is_unknown_or_no_text_is_415(charset: str) -> None:
         utf8(b"abc", charset)
     assert caught.value.status == 415
     assert len(caught.value.message) <= 400
+
+
+def test_made_up_charsets_leave_nothing_in_memory() -> None:
+    known = [f"utf{'-' * number}8" for number in range(1, 1_000)]
+    unknown = [f"klingon{number}" for number in range(1_000)]
+    utf8(b"abc", known[0])
+    assert status(utf8, b"abc", unknown[0]) == 415
+    tracemalloc.start()
+    for charset in known[1:]:
+        assert utf8(b"abc", charset) == b"abc"
+    for charset in unknown[1:]:
+        assert status(utf8, b"abc", charset) == 415
+    del known, unknown, charset
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 50_000
 
 
 @pytest.mark.parametrize(
