@@ -17,8 +17,9 @@ TOLERANCE = 1e-5
 class Canary:
     """Asks for embeddings one after another, from a thread of its own. ``wrong`` says what was not as it should be."""
 
-    def __init__(self, server: Endpoint) -> None:
+    def __init__(self, server: Endpoint, path: str = "/invocations") -> None:
         self._server = Endpoint(server.base_url)
+        self._path = path
         self._known = {text: self._embedding(text) for text in TEXTS}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sing)
@@ -51,6 +52,6 @@ class Canary:
                 self.answers += 1
 
     def _embedding(self, text: str) -> numpy.ndarray:
-        answer = self._server.invoke({"inputs": text})
+        answer = self._server.http.post(self._path, json={"inputs": text})
         assert answer.status_code == 200, f"{answer.status_code} {answer.text[:200]}"
         return numpy.array(answer.json(), numpy.float32)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from schemathesis import checks
 
 from canary import Canary
 from running import ROOT, RunningServer
+from shelf import MULTI_MODEL, NO_MODEL, Shelf
 
 CASES = 1_000 if os.environ.get("TEST_ALL") else 40
 BYTES = ("application/jsonlines", "application/x-jsonlines", "application/jsonl", "application/x-ndjson", "application/csv",
@@ -23,6 +27,8 @@ CHECKS = (
     checks.response_schema_conformance,
     checks.not_a_server_error,
 )
+LOADED = "encoder"
+MODELS = "^/models"
 schema = schemathesis.openapi.from_path(ROOT / "config" / "openapi.yaml")
 schema.config.generation.modes = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
 
@@ -34,25 +40,57 @@ def as_bytes(_: Any, value: Any) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def canary(server: RunningServer) -> Any:
+def canary(server: RunningServer) -> Iterator[None]:
     """Somebody who is to notice nothing."""
+    with undisturbed(server):
+        yield
+
+
+@pytest.fixture(scope="module")
+def many(encoder: Path) -> Iterator[RunningServer]:
+    """A multi-model server with one model, whose caller is to notice nothing of what others load and unload."""
+    with RunningServer(NO_MODEL, MULTI_MODEL) as running:
+        assert Shelf(running).load(LOADED, encoder).status_code == 200
+        with undisturbed(running, f"/models/{LOADED}/invoke"):
+            yield running
+
+
+@contextmanager
+def undisturbed(server: RunningServer, path: str = "/invocations") -> Iterator[None]:
+    """Fails where a neighbour's answer was wrong or a worker ended."""
     workers = server.workers()
-    with Canary(server) as singing:
-        yield singing
+    with Canary(server, path) as singing:
+        yield
     singing.assert_well()
     assert server.workers() == workers
 
 
-@schema.parametrize()
-@settings(
+many_cases = settings(
     max_examples=CASES,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
     derandomize=True,
 )
-def test_every_answer_is_described(case: Any, server: RunningServer, canary: Canary) -> None:
+
+
+@schema.exclude(path_regex=MODELS).parametrize()
+@many_cases
+def test_every_answer_is_described(case: Any, server: RunningServer, canary: None) -> None:
     case.call_and_validate(base_url=server.base_url, checks=list(CHECKS), timeout=60)
+
+
+@schema.exclude(path="/invocations").parametrize()
+@many_cases
+def test_every_answer_of_an_endpoint_of_many_models_is_described(case: Any, many: RunningServer) -> None:
+    case.call_and_validate(base_url=many.base_url, checks=list(CHECKS), timeout=60)
+
+
+@schema.include(path="/models/{model_name}/invoke").parametrize()
+@many_cases
+def test_every_answer_of_a_loaded_model_is_described(case: Any, many: RunningServer) -> None:
+    case.path_parameters["model_name"] = LOADED
+    case.call_and_validate(base_url=many.base_url, checks=list(CHECKS), timeout=60)
 
 
 @pytest.mark.parametrize("path", ["/ping", "/metrics", "/execution-parameters", "/invocations"])

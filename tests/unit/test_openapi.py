@@ -30,9 +30,17 @@ def test_it_is_openapi(description: dict[str, Any]) -> None:
 
 
 def test_its_media_types_are_those_that_are_read_and_written(description: dict[str, Any]) -> None:
-    call = description["paths"]["/invocations"]["post"]
-    assert set(call["requestBody"]["content"]) == set(BY_MEDIA_TYPE)
-    assert set(call["responses"]["200"]["content"]) == {*WRITABLE, *(form.media_type for form in FORMS)}
+    shared = description["components"]
+    assert set(shared["requestBodies"]["Records"]["content"]) == set(BY_MEDIA_TYPE)
+    assert set(shared["responses"]["Results"]["content"]) == {*WRITABLE, *(form.media_type for form in FORMS)}
+
+
+def test_a_model_of_many_is_called_as_a_lone_one_is(description: dict[str, Any]) -> None:
+    lone, of_many = (dict(description["paths"][path]["post"]) for path in ("/invocations", "/models/{model_name}/invoke"))
+    assert of_many["parameters"].pop(0)["$ref"].endswith("/ModelName")
+    for call in (lone, of_many):
+        del call["operationId"], call["summary"]
+    assert of_many == lone
 
 
 def test_its_types_of_errors_are_those_of_the_frontend_and_of_the_worker(description: dict[str, Any]) -> None:
