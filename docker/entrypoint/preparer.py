@@ -126,20 +126,34 @@ def local(url: str) -> Path:
 
     The platform names a directory that it has unpacked.
     """
-    parts = urlsplit(url)
-    text = unquote(parts.path) if parts.scheme == "file" and parts.netloc in ("", "localhost") else url
+    text = _path(url)
     if not text.startswith("/") or "\0" in text:
         raise ArtefactError(f"the url {url[:80]!r} is not accepted: use the absolute path of a directory in this container")
-    if not Path(text).exists():
+    if not _exists(Path(text)):
         raise ArtefactError("there is nothing at the url: it must be the path of the unpacked model in this container")
     return Path(text)
+
+
+def _path(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # half of an IPv6 address
+        return ""
+    return unquote(parts.path) if parts.scheme == "file" and parts.netloc in ("", "localhost") else url
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # longer than any path
+        return False
 
 
 def told(sentence: str, question: Mapping[str, Any]) -> str:
     """What of a sentence about a model goes to its caller: the first line, without places in this container."""
     first = sentence.partition("\n")[0].rstrip(":")
     place = str(question.get("url", "")).removeprefix("file://")
-    return first.replace(place, "the model's directory") if len(place) > 1 else first
+    return first.replace(place, "the model's directory") if place.startswith("/") and len(place) > 1 else first
 
 
 def _sentence(error: OSError) -> str:

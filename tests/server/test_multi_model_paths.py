@@ -48,6 +48,8 @@ def test_a_path_that_names_no_model_is_refused_with_a_sentence(shelf: Shelf, pat
         ('{"model_name": 5, "url": "/opt"}', "no model_name"),
         ('{"model_name": "a", "url": "s3://bucket/model"}', "is not accepted: use the absolute path"),
         ('{"model_name": "a", "url": "/opt/nothing/here"}', "there is nothing at the url"),
+        ('{"model_name": "a", "url": "/' + "a" * 60_000 + '"}', "there is nothing at the url"),
+        ('{"model_name": "a", "url": "http://["}', "the url 'http://[' is not accepted"),
     ],
 )
 def test_a_load_that_cannot_be_is_refused_with_what_is_wrong(shelf: Shelf, body: str, said: str) -> None:
