@@ -112,6 +112,7 @@ def _json(value: object) -> str:
 
 def one_line(text: str) -> str:
     """Printable, on one line, at most 400 characters, and encodable as UTF-8."""
-    printable = "".join(character if character.isprintable() else " " for character in text)
-    printable = " ".join(printable.encode("utf-8", "replace").decode("utf-8").split())
+    # Halves of surrogates are not printable either; most messages are, and a job may make one for every line.
+    printable = text if text.isprintable() else "".join(character if character.isprintable() else " " for character in text)
+    printable = " ".join(printable.split())
     return printable if len(printable) <= MESSAGE_LIMIT else printable[: MESSAGE_LIMIT - 1] + "…"
