@@ -27,7 +27,7 @@ class Target:
     run: Callable[[bytes], None]
     seeds: tuple[bytes, ...]
     words: tuple[bytes, ...] = ()
-    longest: int = 512
+    longest: int = 256
 
 
 def _array(shape: tuple[int, ...], dtype: str) -> bytes:
