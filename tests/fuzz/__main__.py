@@ -11,7 +11,7 @@ from fuzz.targets import TARGETS
 
 
 def main() -> int:
-    """Run the campaign, and print a line for each target as it ends."""
+    """Run the campaign; print a line for each target as it ends, then the table, then what broke."""
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=campaign.__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"one of {', '.join(TARGETS)}; all of them by default")
     parser.add_argument("--seconds", type=int, default=20, help="for each target (default: 20)")
@@ -22,17 +22,18 @@ def main() -> int:
     names = arguments.targets or list(TARGETS)
     if unknown := [name for name in names if name not in TARGETS]:
         parser.error(f"{unknown[0]} is no target: name some of {', '.join(TARGETS)}")
-    executions, broken = 0, 0
-    print(campaign.HEADING, flush=True)
+    outcomes = []
     for outcome in campaign.run(names, arguments.seconds, arguments.processes, arguments.found):
-        print(outcome.row(), flush=True)
-        if outcome.said:
-            print(outcome.said[-3000:], file=sys.stderr)
-        executions += outcome.executions
-        broken += bool(outcome.said)
-        if arguments.keep:
-            print(f"{outcome.name:14} {campaign.keep(outcome.name, arguments.found):>12,} inputs kept", flush=True)
-    print(f"{executions:,} executions of {len(names)} targets, {broken} broken")
+        outcomes.append(outcome)
+        print(f"{len(outcomes)}/{len(names)} {outcome.name} ended after {outcome.seconds:.0f} s", flush=True)
+        if arguments.keep and not outcome.said:
+            print(f"{campaign.keep(outcome.name, arguments.found):,} inputs kept", flush=True)
+    broken = [outcome for outcome in outcomes if outcome.said]
+    print(campaign.HEADING, *(outcome.row() for outcome in outcomes), sep="\n")
+    executions = sum(outcome.executions for outcome in outcomes)
+    print(f"{executions:,} executions of {len(names)} targets, {len(broken)} broken", flush=True)
+    for outcome in broken:
+        print(outcome.said, outcome.again(), sep="\n", file=sys.stderr)
     return 1 if broken else 0
 
 

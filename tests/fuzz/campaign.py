@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,8 @@ SLOWEST_S = 5
 MOST_MB = 2_560
 """What one input may take, and what a process may have: torch and transformers alone are 700 MB."""
 LIMITS = (f"-timeout={SLOWEST_S}", f"-rss_limit_mb={MOST_MB}", "-print_final_stats=1", "-verbosity=1", "-use_value_profile=0")
+MOST_SAID = 3_000
+"""Characters of what the engine says; the fault stands at the end of it."""
 MOST_KEPT = 32 * 1024
 """Bytes of a target's corpus."""
 EPOCH = (2024, 1, 1, 0, 0, 0)
@@ -27,7 +30,10 @@ EPOCH = (2024, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one target. ``edges`` are those covered of instrumented code, ``broken`` the input that broke it."""
+    """What became of one target. ``edges`` are those covered of instrumented code, ``broken`` the input that broke it.
+
+    ``said`` is what the engine told of its end, where that was not the end of its time.
+    """
 
     name: str
     executions: int
@@ -39,8 +45,13 @@ class Outcome:
 
     def row(self) -> str:
         """One line of the table."""
-        verdict = f"BROKEN by {self.broken}" if self.broken else "held"
+        verdict = "BROKEN" if self.said else "held"
         return f"{self.name:14} {self.executions:>12,} {self.edges:>7,} {self.corpus:>7,} {self.seconds:>7.0f}  {verdict}"
+
+    def again(self) -> str:
+        """How to see it once more."""
+        data = f" {self.broken}" if self.broken else ""
+        return f"again: PYTHONPATH=handler:tests .venv/bin/python -m fuzz.engine {self.name}{data}"
 
 
 HEADING = f"{'target':14} {'executions':>12} {'edges':>7} {'corpus':>7} {'seconds':>7}"
@@ -78,7 +89,7 @@ def fuzz(name: str, seconds: int, found: Path) -> Outcome:
         int(_last(r"corp: (\d+)", said) or 0),
         time.monotonic() - begun,
         Path(broken[1]) if broken else None,
-        f"{said}\nended with {ended.returncode}" if broken or ended.returncode else "",
+        f"{said[-MOST_SAID:]}\n{_ending(ended.returncode)}" if broken or ended.returncode else "",
     )
 
 
@@ -126,6 +137,11 @@ def _engine(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "fuzz.engine", *arguments], capture_output=True, encoding="utf-8", errors="replace", check=False
     )
+
+
+def _ending(code: int) -> str:
+    """A process that the kernel ends, where memory is short for instance, says nothing itself."""
+    return f"the engine was ended by {signal.Signals(-code).name}" if code < 0 else f"the engine ended with {code}"
 
 
 def _last(pattern: str, said: str) -> str | None:
