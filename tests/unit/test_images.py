@@ -163,6 +163,8 @@ def bomb(width: int, height: int) -> bytes:
         (vision.encoded(vision.pixels(1), "GIF"), "are not a JPEG, PNG or WebP picture"),
         (vision.encoded(vision.pixels(1))[:200], "damaged or incomplete"),
         (vision.encoded(vision.pixels(1, 400, 300), "JPEG")[:2_000], "damaged or incomplete"),
+        (b"\xff\xd8" + b"\xff" * 1_000_000, "damaged or incomplete"),
+        (b"\xff\xd8\xff" + b"\0" * 1_000_000, "damaged or incomplete"),
         (bomb(8_000, 8_000), "more than 50 million pixels"),
         (bomb(12_000, 12_000), "more than 50 million pixels"),
         (bomb(60_000, 60_000), "more than 50 million pixels"),
@@ -172,7 +174,7 @@ def bomb(width: int, height: int) -> bytes:
         (5, "as a base64 text"),
         ({"image": "x"}, "as a base64 text"),
     ],
-    ids=range(13),
+    ids=range(15),
 )
 def test_what_is_no_picture_is_that_records_error(classification: Callable[..., Task], inputs: Any, said: str) -> None:
     bad, good = answers(classification(), [inputs, vision.encoded(vision.pixels(1))])

@@ -24,6 +24,8 @@ from batch_handler.tasks.parameters import Parameter, checked
 
 PIXEL_LIMIT = 50_000_000
 """More than any usual camera gives; three bytes each once decoded."""
+MOST_READS = 200_000
+"""Times that a file is read from; a PNG of 25 MB in chunks of 8 KiB takes 10,000."""
 USUAL_PATCH = 16
 ACCEPTED = "a JPEG, PNG or WebP picture"
 
@@ -53,10 +55,24 @@ class Pictures:
         return Encoded(pixels, length, group=pixels.shape, options=parameters)
 
 
+class _File(io.BytesIO):
+    """Bytes that end with an error after so many reads: Pillow looks for a JPEG's next marker byte by byte, for half a
+    minute where there are 25 MB of none, and goes through a PNG's chunks one by one.
+    """
+
+    _reads = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        self._reads += 1
+        if self._reads > MOST_READS:
+            raise OSError("too many pieces")
+        return super().read(size)
+
+
 def picture(inputs: Any) -> Any:
     """A decoded picture, upright and in RGB. Raises ServiceError (400) for one that is broken, too large or none."""
     try:
-        opened = Image.open(io.BytesIO(_bytes(inputs)), formats=tuple(MEDIA_TYPES.values()))
+        opened = Image.open(_File(_bytes(inputs)), formats=tuple(MEDIA_TYPES.values()))
         _check_size(opened.width * opened.height)
         return ImageOps.exif_transpose(opened).convert("RGB")
     except UnidentifiedImageError:
