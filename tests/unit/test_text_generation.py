@@ -73,6 +73,7 @@ PROMPTS = sentences(10, seed=4, longest=10)
         {"max_new_tokens": 8, "num_beams": 3},
         {"max_new_tokens": 8, "num_beams": 2, "length_penalty": 2.0, "early_stopping": True},
         {"max_new_tokens": 12, "repetition_penalty": 1.6},
+        {"max_new_tokens": 8, "num_beams": 2, "length_penalty": -1},
         {"max_new_tokens": 12, "no_repeat_ngram_size": 2},
         {"max_new_tokens": 9, "min_new_tokens": 9},
     ],
@@ -119,6 +120,11 @@ def test_a_model_that_padding_disturbs_sees_only_equal_lengths_together(
     encoded = [record for record in loaded.encode([Record(one, 1) for one in PROMPTS]) if isinstance(record, Encoded)]
     lengths = {record.length for record in encoded} if disturbed == "padding" else {None}
     assert len({record.group for record in encoded}) == len(lengths)
+
+
+def test_a_whole_number_is_a_number_too(task: Callable[..., Task]) -> None:
+    whole = {"max_new_tokens": 8, "repetition_penalty": 2}
+    assert answers(task(), PROMPTS, whole) == answers(task(), PROMPTS, {**whole, "repetition_penalty": 2.0})
 
 
 def test_rules_that_see_the_padding_meet_only_equal_lengths(task: Callable[..., Task]) -> None:

@@ -11,10 +11,11 @@ from batch_handler.errors import invalid_record, quote
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: ``accepts`` completes the sentence "'name' must be …"."""
+    """One parameter: ``accepts`` completes the sentence "'name' must be …", ``meant`` makes of a value what the model takes."""
 
     fits: Callable[[Any], bool]
     accepts: str
+    meant: Callable[[Any], Any] = lambda value: value
 
 
 def boolean() -> Parameter:
@@ -32,10 +33,11 @@ def whole(low: int, high: int, null: bool = False) -> Parameter:
 
 
 def number(low: float, high: float) -> Parameter:
-    """A number within bounds, both included."""
+    """A number within bounds, both included; JSON has 2 for 2.0, which Hugging Face's rules tell apart."""
     return Parameter(
         lambda value: isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high,
         f"a number from {low:g} to {high:g}",
+        float,
     )
 
 
@@ -66,10 +68,10 @@ def _are_texts(value: Any, longest: int) -> bool:
 
 
 def checked(parameters: Mapping[str, Any], known: Mapping[str, Parameter]) -> Mapping[str, Any]:
-    """The parameters as they are. Raises ServiceError (400) for an unknown name or a value that does not fit."""
+    """The parameters as the model takes them. Raises ServiceError (400) for an unknown name or a value that does not fit."""
     for name, value in parameters.items():
         if name not in known:
             raise invalid_record(f"the parameter {quote(name)} is unknown: this model takes {', '.join(sorted(known))}")
         if not known[name].fits(value):
             raise invalid_record(f"the parameter '{name}' must be {known[name].accepts}, not {quote(value)}")
-    return parameters
+    return {name: known[name].meant(value) for name, value in parameters.items()}
