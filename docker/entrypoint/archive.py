@@ -6,6 +6,7 @@ import shutil
 import stat
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from batch_handler.artefact import ArtefactError, read_json
@@ -14,6 +15,8 @@ MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 # Deflate reaches 1,032 : 1 on zeros; weights shrink by little. Small archives may be as repetitive as they like.
 HIGHEST_RATIO = 200
 ALWAYS_ALLOWED = 1 << 30
+MOST_ENTRIES = 100_000
+LONGEST_NAME = 255  # bytes in a part of a path, by any of Linux's file systems
 KEPT_FREE = 64 << 20
 DAMAGED = "it is damaged or incomplete"
 
@@ -21,14 +24,14 @@ DAMAGED = "it is damaged or incomplete"
 def unpack(archive: Path, destination: Path) -> int:
     """Unpack into a new directory and return the unpacked size in bytes.
 
-    Raises ArtefactError for a damaged archive, a path that leads out, a link, or more than the disk holds.
+    Raises ArtefactError for a damaged archive, a path that leads out, a link, a name that comes twice or is too long, too
+    many entries, or more than the disk holds.
     """
     destination.mkdir()
     try:
         with zipfile.ZipFile(archive) as opened:
             entries = opened.infolist()
-            for entry in entries:
-                _check_entry(archive, entry)
+            _check_entries(archive, entries)
             size = sum(entry.file_size for entry in entries)
             _check_size(archive, size, destination)
             opened.extractall(destination)
@@ -53,12 +56,25 @@ def read_manifest(archive: Path, directory: Path) -> dict[str, object]:
     return dict(model)
 
 
-def _check_entry(archive: Path, entry: zipfile.ZipInfo) -> None:
-    path = PurePosixPath(entry.filename.replace("\\", "/"))
+def _check_entries(archive: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
+    if len(entries) > MOST_ENTRIES:
+        raise ArtefactError(f"{archive} holds {len(entries):,} entries, more than {MOST_ENTRIES:,}: it is not unpacked")
+    seen: set[PurePosixPath] = set()
+    for entry in entries:
+        path = PurePosixPath(entry.filename.replace("\\", "/"))
+        _check_entry(archive, entry, path)
+        if path in seen and not entry.is_dir():
+            raise ArtefactError(f"{archive} holds {entry.filename[:80]!r} twice: it is not unpacked")
+        seen.add(path)
+
+
+def _check_entry(archive: Path, entry: zipfile.ZipInfo, path: PurePosixPath) -> None:
     if path.is_absolute() or ".." in path.parts or "\0" in entry.filename:
         raise ArtefactError(f"{archive} holds a path that leads out of it, {entry.filename[:80]!r}: it is not unpacked")
     if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise ArtefactError(f"{archive} holds a link or a device, {entry.filename[:80]!r}: it is not unpacked")
+    if any(len(part.encode()) > LONGEST_NAME for part in path.parts):
+        raise ArtefactError(f"{archive} holds a name of over {LONGEST_NAME} bytes, {entry.filename[:80]!r}: it is not unpacked")
 
 
 def _check_size(archive: Path, size: int, destination: Path) -> None:

@@ -113,14 +113,35 @@ def test_a_path_out_of_the_archive_is_refused(make_archive: MakeArchive, tmp_pat
         opened(make_archive({name: "x"}, handler="handler.py"), tmp_path)
 
 
-def test_a_link_in_an_archive_is_refused(make_archive: MakeArchive, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK])
+def test_what_is_no_file_in_an_archive_is_refused_by_its_name(make_archive: MakeArchive, tmp_path: Path, kind: int) -> None:
     path = make_archive(handler="handler.py")
-    link = zipfile.ZipInfo("handler.py")
-    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    entry = zipfile.ZipInfo("handler.py")
+    entry.external_attr = (kind | 0o777) << 16
     with zipfile.ZipFile(path, "a") as file:
-        file.writestr(link, "/etc/passwd")
-    with pytest.raises(ArtefactError, match="link"):
+        file.writestr(entry, "/etc/passwd")
+    with pytest.raises(ArtefactError, match=r"some\.mar holds a link or a device, 'handler\.py'"):
         opened(path, tmp_path)
+
+
+@pytest.mark.parametrize("again", ["handler.py", "./handler.py", ".\\handler.py"])
+@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
+def test_a_name_that_comes_twice_is_refused(make_archive: MakeArchive, tmp_path: Path, again: str) -> None:
+    path = make_archive({"handler.py": "checked"}, handler="handler.py")
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr(again, "run")
+    with pytest.raises(ArtefactError, match=r"holds '.*handler\.py' twice"):
+        opened(path, tmp_path)
+
+
+def test_a_name_that_no_file_can_have_is_refused(make_archive: MakeArchive, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match=r"holds a name of over 255 bytes, 'a/xxx"):
+        opened(make_archive({f"a/{'x' * 256}/b": ""}, handler="handler.py"), tmp_path)
+
+
+def test_very_many_entries_are_refused_before_any_is_written(make_archive: MakeArchive, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match=r"holds 100,002 entries, more than 100,000"):
+        opened(make_archive({f"{number}/": "" for number in range(100_001)}, handler="handler.py"), tmp_path)
 
 
 def test_a_truncated_archive_is_named(make_archive: MakeArchive, tmp_path: Path) -> None:
