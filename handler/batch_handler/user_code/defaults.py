@@ -47,7 +47,7 @@ def input_fn(data: str | bytes, content_type: str) -> torch.Tensor:
     values = _json_values(text) if name == JSON else _csv_values(text)
     try:
         return torch.from_numpy(numpy.array(values, dtype=numpy.float32)).to(_device())
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise invalid_request("the body must hold numbers, in rows of equal length") from None
 
 

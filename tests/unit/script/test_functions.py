@@ -151,6 +151,31 @@ def test_a_script_of_model_fn_alone_gets_the_documented_defaults(script: MakeScr
     assert one(answering, [[1, 2, 3]]).status == 500
 
 
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        (b"[1e999, -Infinity, NaN, 1]", [None, None, None, 1.0]),
+        (b"[" + b"9" * 400 + b"]", 400),
+        (b"[" + b"9" * 5_000 + b"]", 400),
+        (b"[null]", [None]),
+        (b'["\\ud800"]', 400),
+        (b'["\xed\xa0\x80"]', 400),
+        (b'{"\\udfff": 1}', 400),
+        (b"[" * 100_000, 400),
+    ],
+    ids=["no finite numbers", "400 digits", "5,000 digits", "null", "a lone surrogate", "its bytes", "as a key", "brackets"],
+)
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+def test_numbers_and_texts_at_the_edge_of_json_are_answered_or_the_callers_fault(
+    script: MakeScript, body: bytes, answer: list[float | None] | int
+) -> None:
+    answering = script("def model_fn(model_dir): return lambda tensor: tensor")
+    response = one(answering, body)
+    assert response.status == (answer if isinstance(answer, int) else 200)
+    if not isinstance(answer, int):
+        assert orjson.loads(response.body) == answer
+
+
 def test_without_model_fn_the_torchscript_file_is_loaded(script: MakeScript, tmp_path: Path) -> None:
     torch.jit.save(torch.jit.trace(torch.nn.Identity(), torch.ones(1)), tmp_path / "model.pt")
     answering = script("def output_fn(prediction, accept): return prediction.tolist()")
