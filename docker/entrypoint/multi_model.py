@@ -42,7 +42,7 @@ def serve(given: Given, settings: Settings, signals: Signals, turn: StartTurn) -
         decode=False,
         gpus=len(gpus.gpus),
         # Models come and go: what all of their workers import is imported once. With GPUs nothing of it was tried yet.
-        template=given.environment.get(WORKER_TEMPLATE) != "false" and not gpus.gpus,
+        template=torchserve.Template(given.environment.get(WORKER_TEMPLATE) or ("never" if gpus.gpus else "always")),
     )
     (given.work / MODELS).mkdir()
     variables = environment.base_environment(given.environment, given.work) | gpus.variables()

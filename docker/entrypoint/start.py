@@ -194,19 +194,22 @@ def _decide(given: Given, settings: Settings, source: model.Source, gpus: device
         heap_mb=heap_mb(settings, given.resources),
         decode=not source.ours and flag(given.environment.get("TS_DECODE_INPUT_REQUEST") or "false"),
         gpus=len(gpus.gpus),
-        template=_worth_a_template(given, source, share, gpus),
+        template=_template(given, source, share, gpus),
     )
     return launch, token_budget
 
 
-def _worth_a_template(given: Given, source: model.Source, share: Capacity, gpus: devices.Devices) -> bool:
-    """Whether workers are forked from a template: with one worker it takes some 60 MB more than that worker alone, and
-    each further one then takes a third of what it would, and a fraction of the time.
+def _template(given: Given, source: model.Source, share: Capacity, gpus: devices.Devices) -> torchserve.Template:
+    """With one worker a template takes some 60 MB more than that worker alone, so it waits for the first that ends; each
+    further worker then takes a third of what it would, and a fraction of the time.
 
     A foreign archive starts as its author knows it. With GPUs nothing of it was tried yet.
     """
-    asked = given.environment.get(WORKER_TEMPLATE)
-    return asked == "true" if asked else source.ours and share.min_workers > 1 and not gpus.gpus
+    if asked := given.environment.get(WORKER_TEMPLATE):
+        return torchserve.Template(asked)
+    if not source.ours or gpus.gpus:
+        return torchserve.Template.NEVER
+    return torchserve.Template.ALWAYS if share.min_workers > 1 else torchserve.Template.RESTARTS
 
 
 def _effective(settings: Settings, source: model.Source, launch: torchserve.Launch) -> dict[str, Any]:

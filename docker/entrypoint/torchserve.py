@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,15 @@ FIXED = {
 }
 
 
+class Template(StrEnum):
+    """Which workers are forked from one process that has imported what they need."""
+
+    ALWAYS = "always"
+    RESTARTS = "restarts"
+    """Only a worker that takes the place of one that ended: until then the process is not there and costs nothing."""
+    NEVER = "never"
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """All that a start of TorchServe needs to know."""
@@ -52,8 +62,7 @@ class Launch:
     heap_mb: int
     decode: bool
     gpus: int = 0
-    template: bool = False
-    """Whether workers are forked from one process that has imported what they need."""
+    template: Template = Template.NEVER
 
     @property
     def gpu_metrics(self) -> Path:
@@ -131,7 +140,7 @@ def command(launch: Launch, java: Path, configuration: Path, trace_exporter: Seq
         "byoc.max-restarts": settings.max_restarts,
         "byoc.queue-size": settings.queue_size,
         "byoc.transform-job": str(settings.batch_transform).lower(),
-        "byoc.worker-template": str(launch.template).lower(),
+        "byoc.worker-template": launch.template,
         "byoc.log-format": settings.log_format,
         "byoc.log-level": settings.log_level,
         "byoc.torchserve-log-level": "INFO" if settings.log_level == "DEBUG" else "WARN",

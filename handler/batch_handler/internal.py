@@ -17,4 +17,5 @@ REFUSED = "x-byoc-refused"
 GPUS = "_BYOC_GPUS"
 """Identifiers of the container's GPUs in the order of TorchServe's ``gpu_id``, of which each worker keeps its own."""
 WORKER_TEMPLATE = "_BYOC_WORKER_TEMPLATE"
-"""``true`` or ``false``: whether workers are forked from one process that has imported what they need, whatever seems best."""
+"""``always``, ``restarts`` or ``never``: which workers are forked from one process that has imported what they need,
+whatever seems best."""

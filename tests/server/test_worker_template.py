@@ -16,7 +16,8 @@ from batch_handler.internal import WORKER_TEMPLATE
 from models import encoders, flores, scripts
 from running import RunningServer, descendants
 
-FORKED = {WORKER_TEMPLATE: "true"}
+FORKED = {WORKER_TEMPLATE: "always"}
+FRESH = {WORKER_TEMPLATE: "never"}
 TEXT = '"a text whose vector is known"'
 LIMIT_S = 60.0
 
@@ -81,6 +82,20 @@ def test_a_template_that_is_killed_comes_back_with_its_worker(server: RunningSer
     assert server.invoke(TEXT).json() == before
 
 
+def test_the_template_waits_for_the_first_worker_that_ends(small: Path) -> None:
+    with RunningServer(small) as server:
+        assert not [pid for pid, command in descendants(server.pid) if "entrypoint.template" in command]
+        before = server.invoke(TEXT).json()
+        template = None
+        for _ in range(2):
+            (worker,) = server.workers()
+            os.kill(worker, signal.SIGKILL)
+            another = wait_for_another_worker(server, worker)
+            template = template or template_of(server)
+            assert parent(another) == template == template_of(server)
+        assert server.invoke(TEXT).json() == before
+
+
 def test_nothing_is_left_after_a_stop(server: RunningServer) -> None:
     below = [pid for pid, _ in descendants(server.pid)]
     assert server.stop() == 0
@@ -110,7 +125,7 @@ def test_a_worker_computes_with_as_many_threads_as_it_is_given(tmp_path: Path) -
         """,
     )
     answers = []
-    for settings in (FORKED, {}):
+    for settings in (FORKED, FRESH):
         with RunningServer(model, {**settings, "SAGEMAKER_TS_MAX_WORKERS": "1", "BYOC_THREADS": "2"}) as server:
             answers.append(server.invoke("[1]").json())
     forked, fresh = answers
@@ -145,7 +160,7 @@ def test_a_model_that_cannot_be_loaded_says_so_as_in_a_fresh_worker(tmp_path: Pa
         tmp_path / "model", "def model_fn(model_dir): raise ValueError('the weights are of another model')"
     )
     endings = []
-    for settings in (FORKED, {}):
+    for settings in (FORKED, FRESH):
         server = RunningServer(model, settings, wait=False)
         code = server.wait(LIMIT_S)
         endings.append((code, server.lines[-1].partition(" ")[2]))

@@ -30,6 +30,7 @@ public final class WorkerTemplate {
     }
 
     private static final Logger LOG = LoggerFactory.getLogger("byoc.frontend");
+    private static final String WANTED = System.getProperty("byoc.worker-template", "never");
     private static final WorkerTemplate INSTANCE = new WorkerTemplate();
 
     /** Room for a worker's command line, which a fork shows in place of the template's. */
@@ -44,9 +45,14 @@ public final class WorkerTemplate {
         return INSTANCE;
     }
 
-    /** Whether workers are to come from a template; the entrypoint decides. */
+    /** Whether all workers are to come from a template; the entrypoint decides. */
     public static boolean isWanted() {
-        return Boolean.getBoolean("byoc.worker-template");
+        return "always".equals(WANTED);
+    }
+
+    /** Whether those are that take the place of one that ended. */
+    public static boolean isWantedForRestarts() {
+        return isWanted() || "restarts".equals(WANTED);
     }
 
     /** Lets the imports begin, if they have not; returns at once. */

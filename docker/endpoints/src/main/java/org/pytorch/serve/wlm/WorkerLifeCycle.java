@@ -29,6 +29,10 @@ public class WorkerLifeCycle {
     private static final Logger LOG = LoggerFactory.getLogger(WorkerLifeCycle.class);
     private static final int START_MINUTES = 2;
 
+    static {
+        WorkerThread.BACK_OFF[1] = 0; // seconds before a first restart: only one that fails again has to wait
+    }
+
     private final ConfigManager configManager;
     private final Model model;
     private final int workers;
@@ -171,7 +175,8 @@ public class WorkerLifeCycle {
         WorkerOutput output = new WorkerOutput(this, configManager);
         String[] variables = environment.toArray(new String[0]);
         boolean plain = runner.equals(List.of(configManager.getPythonExecutable())) && model.getParallelLevel() == 0;
-        if (plain && WorkerTemplate.isWanted()) {
+        boolean restart = getProcess() != null; // TorchServe keeps this object while it replaces the process
+        if (plain && (restart ? WorkerTemplate.isWantedForRestarts() : WorkerTemplate.isWanted())) {
             try {
                 become(WorkerTemplate.instance()
                         .start(runner.get(0), program(), variables, model.getModelDir(), output));
