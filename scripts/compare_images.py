@@ -46,7 +46,7 @@ def main() -> int:
     for line in found[:SHOWN]:
         print(line)
     entries = sum(len(layer) for layer in first.layers)
-    verdict = f"{len(found):,} differences" if found else "equal"
+    verdict = f"{len(found):,} differ" if found else "equal"
     print(f"{len(first.layers)} layers, {entries:,} entries: {verdict}")
     return 1 if found else 0
 
