@@ -9,13 +9,12 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from batch_handler.artefact import ArtefactError, read_json
+from batch_handler.artefact import MOST_ENTRIES, ArtefactError, read_json
 
 MANIFEST = Path("MAR-INF") / "MANIFEST.json"
 # Deflate reaches 1,032 : 1 on zeros; weights shrink by little. Small archives may be as repetitive as they like.
 HIGHEST_RATIO = 200
 ALWAYS_ALLOWED = 1 << 30
-MOST_ENTRIES = 100_000
 LONGEST_NAME = 255  # bytes in a part of a path, by any of Linux's file systems
 KEPT_FREE = 64 << 20
 DAMAGED = "it is damaged or incomplete"

@@ -83,6 +83,8 @@ class Preparer:
             self._given.log.debug(str(error))
             return {"refused": told(str(error), question)}
         except OSError as error:
+            where = f"the preparation of {question.get('url')} failed: {error}"
+            self._given.log.error(where)
             return {"refused": _sentence(error), "fault": True}
         except Exception as error:  # noqa: BLE001 -- the frontend waits for an answer, whatever it is
             self._given.log.error(traceback.format_exc().rstrip())
@@ -90,7 +92,10 @@ class Preparer:
 
     def _prepare(self, question: Mapping[str, Any]) -> Answer:
         identifier = question["model"]
-        ready = preparation.prepare(self._given, self._place(identifier), local(question["url"]), self._overheads)
+        artefact = local(question["url"])
+        if any(own.is_relative_to(artefact.resolve()) for own in (self._given.home.root, self._given.work)):
+            raise ArtefactError("the url names a directory that holds more than a model: this container's own files are there")
+        ready = preparation.prepare(self._given, self._place(identifier), artefact, self._overheads)
         self._ready[identifier] = ready
         needs = {"memory": ready.host_bytes, "gpu": ready.gpu_bytes}
         return {"directory": str(ready.directory), "workers": ready.workers, "needs": needs}
@@ -131,6 +136,8 @@ def local(url: str) -> Path:
         raise ArtefactError(f"the url {url[:80]!r} is not accepted: use the absolute path of a directory in this container")
     if not _exists(Path(text)):
         raise ArtefactError("there is nothing at the url: it must be the path of the unpacked model in this container")
+    if not Path(text).is_dir():
+        raise ArtefactError("there is a file at the url: it must be the path of the unpacked model's directory in this container")
     return Path(text)
 
 
@@ -152,13 +159,10 @@ def _exists(path: Path) -> bool:
 def told(sentence: str, question: Mapping[str, Any]) -> str:
     """What of a sentence about a model goes to its caller: the first line, without places in this container."""
     first = sentence.partition("\n")[0].rstrip(":")
-    place = str(question.get("url", "")).removeprefix("file://")
+    place = _path(str(question.get("url", "")))
     return first.replace(place, "the model's directory") if place.startswith("/") and len(place) > 1 else first
 
 
 def _sentence(error: OSError) -> str:
-    reason = error.strerror or str(error)
-    if error.errno in FULL:
-        return f"{TMP} is too small ({reason}): {NEEDED}"
-    place = f" of {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
-    return f"the preparation{place} failed: {reason}"
+    reason = error.strerror or type(error).__name__
+    return f"{TMP} is too small ({reason}): {NEEDED}" if error.errno in FULL else f"the preparation failed: {reason}"

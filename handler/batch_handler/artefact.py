@@ -40,6 +40,9 @@ HANDLER = "batch_handler.service:handle"
 PACKAGED_HANDLER = "byoc_handler.py"
 """The handler file by which an archive of our own packaging is known."""
 
+MOST_ENTRIES = 100_000
+"""Files and directories that a model may consist of, beyond which it is something else, or an attack."""
+
 CODE = "code"
 PROGRAM = "inference.py"
 MODULES = "modules.json"
@@ -224,11 +227,14 @@ def _hint(directory: Path) -> str:
 def check_readable(directory: Path) -> None:
     """Refuse what cannot be opened, and links that lead out: neither would be there in a container."""
     root = directory.resolve()
-    for path in [directory, *sorted(directory.rglob("*"))]:
+    paths = list(islice(directory.rglob("*"), MOST_ENTRIES + 1))
+    if len(paths) > MOST_ENTRIES:
+        raise ArtefactError(f"{directory} holds more than {MOST_ENTRIES:,} files and directories: put the model alone there")
+    for path in [directory, *sorted(paths)]:
         if path.is_symlink() and path.exists() and not _belongs(path.resolve(), root):
             raise ArtefactError(
-                f"{path} is a link that leaves the model directory (to {path.resolve()}): "
-                f"put the file itself there. It holds:\n{tree(directory)}"
+                f"{path} is a link that leaves the model directory: put the file itself there.\n"
+                f"It leads to {path.resolve()}, and the directory holds:\n{tree(directory)}"
             )
         if path.exists() and not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
             raise ArtefactError(

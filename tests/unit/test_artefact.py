@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from batch_handler import artefact
 from batch_handler.artefact import Artefact, ArtefactError, Kind, declares, default_task, detect, tree
 
 
@@ -274,8 +275,17 @@ def test_a_link_that_leaves_the_directory_is_refused_with_its_target(directory: 
     outside = Path(shutil.move(directory / "model.safetensors", tmp_path / "elsewhere"))
     (directory / "model.safetensors").symlink_to(outside)
     sentence = refused(directory)
-    assert f"model.safetensors is a link that leaves the model directory (to {outside})" in sentence
+    assert "model.safetensors is a link that leaves the model directory: put the file itself there" in sentence
+    assert f"It leads to {outside}" in sentence
     assert "config.json" in sentence
+
+
+def test_a_directory_of_very_many_files_is_refused_before_they_are_looked_at(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artefact, "MOST_ENTRIES", 2)
+    sentence = refused(directory)
+    assert sentence == f"{directory} holds more than 2 files and directories: put the model alone there"
 
 
 def test_links_inside_the_directory_and_into_the_hub_cache_are_fine(directory: Path, tmp_path: Path) -> None:

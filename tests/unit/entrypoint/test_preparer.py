@@ -32,8 +32,8 @@ def preparer(tmp_path: Path, machine: Resources, **variables: str) -> Preparer:
     return Preparer(Given(environment, {}, machine, Home(tmp_path), work, Log(level="ERROR"), 0.0))
 
 
-def asked(one: Preparer, artefact: Path, name: str = "m1") -> dict[str, Any]:
-    return one.answer({"do": "prepare", "model": name, "url": str(artefact)})
+def asked(one: Preparer, artefact: Path, name: str = "m1", url: str = "") -> dict[str, Any]:
+    return one.answer({"do": "prepare", "model": name, "url": url or str(artefact)})
 
 
 def test_a_model_is_written_down_with_an_environment_of_its_own(
@@ -68,6 +68,33 @@ def test_a_refusal_leaves_nothing_and_names_no_place(tmp_path: Path, small_machi
     assert "\n" not in told["refused"]
     assert "batchSize" in asked(one, make_model(model__config_yaml="batchSize: many\n"))["refused"]
     assert list((tmp_path / "work" / "models").iterdir()) == []
+
+
+@pytest.mark.parametrize("own", ["/", "", "work"])
+def test_a_directory_with_the_containers_own_files_is_no_model(tmp_path: Path, small_machine: Resources, own: str) -> None:
+    told = asked(preparer(tmp_path, small_machine), tmp_path / own)
+    assert told == {"refused": "the url names a directory that holds more than a model: this container's own files are there"}
+
+
+@pytest.mark.parametrize("spelled", ["{}", "file://{}", "file://localhost{}"])
+def test_a_refusal_names_no_place_however_the_url_is_spelled(
+    tmp_path: Path, small_machine: Resources, make_model: MakeModel, spelled: str
+) -> None:
+    artefact = make_model()
+    (artefact / "link").symlink_to("/etc/hostname")
+    told = asked(preparer(tmp_path, small_machine), Path(), url=spelled.format(artefact))["refused"]
+    assert told == "the model's directory/link is a link that leaves the model directory: put the file itself there."
+
+
+def test_what_fails_in_this_container_names_no_place(
+    tmp_path: Path, small_machine: Resources, make_model: MakeModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", str(tmp_path / "secret"))
+
+    monkeypatch.setattr("entrypoint.preparation.prepare", fail)
+    told = asked(preparer(tmp_path, small_machine), make_model())
+    assert told == {"refused": "the preparation failed: No such file or directory", "fault": True}
 
 
 def test_a_model_that_is_discarded_leaves_nothing(tmp_path: Path, small_machine: Resources, make_model: MakeModel) -> None:
@@ -105,6 +132,9 @@ def test_a_url_is_an_absolute_path(tmp_path: Path) -> None:
     for url in ("relative/path", "s3://bucket/key", "https://host/x", "file://host/opt", ""):
         with pytest.raises(ArtefactError, match="absolute path"):
             local(url)
+    (tmp_path / "file").touch()
+    with pytest.raises(ArtefactError, match="there is a file at the url"):
+        local(str(tmp_path / "file"))
 
 
 def test_what_a_worker_takes_is_learnt_from_those_before() -> None:
