@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from allocations import allocating_at_most
 from batch_handler.errors import ServiceError
-from batch_handler.negotiation import content, preferred, request_choice, response_choice, utf8
+from batch_handler.negotiation import LONGEST_ACCEPT, content, preferred, request_choice, response_choice, utf8
 from batch_handler.settings import MIB
 
 HOLDS = ("value", "text")
@@ -104,6 +104,12 @@ def test_a_type_that_cannot_be_read_is_415_and_names_those_that_can(content_type
 )
 def test_accept_chooses_by_weight_and_specificity(accept: str, expected: str) -> None:
     assert chosen(accept) == expected
+
+
+def test_of_very_many_ranges_only_the_first_are_read() -> None:
+    many = "a/b;q=0.5," * (LONGEST_ACCEPT // 10)
+    assert chosen("text/csv," + many) == "text/csv"
+    assert refused(many + "text/csv").status == 406
 
 
 @pytest.mark.parametrize(
