@@ -128,7 +128,7 @@ def _failed_import(known: Circumstances) -> str | None:
 
 def _java_alone(ending: Ending) -> str:
     sentences = {
-        NOT_LOADED: "the model could not be loaded: the worker's own lines above say why",
+        NOT_LOADED: "the model could not be loaded: its worker was killed while it loaded, or its own lines above say why",
         WORKERS_GONE: "the worker died again and again: its own lines above say why",
         KILLED: "java was killed (SIGKILL): by hand, or by the host for want of memory",
     }

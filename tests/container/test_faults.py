@@ -108,6 +108,23 @@ def test_calls_of_a_killed_worker_are_run_again(encoder: Path) -> None:
             assert first == pytest.approx(wanted, abs=1e-5)
 
 
+@pytest.mark.parametrize("loading_s", [0.0, 1.0])
+def test_a_worker_killed_while_it_loads_first_ends_the_container_with_a_reason(encoder: Path, loading_s: float) -> None:
+    with Container(encoder, wait=False) as container:
+        deadline = time.monotonic() + 60
+        while not container.processes(WORKER):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(loading_s)
+        assert container.ping() != 200
+        os.kill(worker(container), signal.SIGKILL)
+        began = time.monotonic()
+        assert container.wait(60) != 0
+        print(f"| worker killed at the start | container ends | {time.monotonic() - began:.1f} | |")
+        last = container.logs().splitlines()[-1]
+    assert "the model could not be loaded: its worker was killed" in last
+
+
 def test_a_script_that_may_not_be_run_twice_tells_its_callers(script: Callable[[bool], Path]) -> None:
     with Container(script(False), ONE) as container, ThreadPoolExecutor(3) as pool:
         calls = [pool.submit(container.invoke, {"inputs": f"busy {number}"}) for number in range(3)]
