@@ -1,8 +1,9 @@
 """What the metrics cost: a handler that does nothing, with and without everything that is counted and told.
 
-    python -m benchmarks.metrics [--rounds N] [--seconds N]
+    python -m benchmarks.metrics [--rounds N] [--seconds N] [--emf-seconds N] [--scrape-seconds N]
 
-``counted`` counts as ever, prints for CloudWatch every second and is scraped every second, each sixty times as often as usual.
+``counted`` counts as ever, prints for CloudWatch and is scraped, by default each as often as usual; hard on it
+are ``--emf-seconds 1 --scrape-seconds 1``.
 ``uncounted`` is the same frontend with counting compiled out (workloads/uncounted/), silent and never scraped. In each round
 both are started, in turns as first; ratios are taken within a round. Throughput on a machine that is not quiet says little:
 CPU time per request is the steadier of the two.
@@ -16,25 +17,24 @@ import shutil
 import statistics
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from benchmarks.load import Load, single_texts
 from benchmarks.models import BENCH, ROOT
-from benchmarks.servers import Server, call
+from benchmarks.servers import Repeating, Server, call
 from benchmarks.systems import System
 from benchmarks.workloads.servers import artefact
 from benchmarks.workloads.trivial import BODY, CLIENTS, WARM_S
 
 OFF = Path(__file__).with_name("workloads") / "uncounted"
 HOME = ROOT / "build" / "home"
-TOLD = {"BYOC_EMF_NAMESPACE": "bench", "BYOC_EMF_SECONDS": "1"}
+EMF_S, SCRAPE_S = 60, 15.0
+"""As usual: our default, and what Prometheus's own example configuration says."""
 MOST = 0.01
-SCRAPE_S = 1.0
 
 
 def main() -> int:
@@ -42,12 +42,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10.0, help="per load")
+    parser.add_argument("--emf-seconds", type=int, default=EMF_S, help="between two lines for CloudWatch")
+    parser.add_argument("--scrape-seconds", type=float, default=SCRAPE_S, help="between two looks at /metrics")
     options = parser.parse_args()
-    systems = [System("counted", None, TOLD), System("uncounted", None, home=uncounted())]
+    told = {"BYOC_EMF_NAMESPACE": "bench", "BYOC_EMF_SECONDS": str(options.emf_seconds)}
+    systems = [System("counted", None, told), System("uncounted", None, home=uncounted())]
     rounds = []
     for number in range(options.rounds):
         order = systems if number % 2 == 0 else systems[::-1]
-        rounds.append({system.name: measure(system, options.seconds) for system in order})
+        rounds.append({system.name: measure(system, options.seconds, options.scrape_seconds) for system in order})
         print(line(number, rounds[-1]), flush=True)
     found = summary(rounds)
     (BENCH / "metrics.json").write_text(json.dumps({"rounds": rounds, **found}, indent=1), "utf-8")
@@ -69,12 +72,12 @@ def uncounted() -> Path:
     return home
 
 
-def measure(system: System, seconds: float) -> dict[str, float]:
+def measure(system: System, seconds: float, scrape_seconds: float) -> dict[str, float]:
     """``requests_per_s``, ``cpu_s_per_1000`` over all processes, and how many calls ``failed``."""
     with Server(system, artefact(system, "nothing.py"), "", (BODY, "application/json")) as server:
         load(server, WARM_S)
         before = server.cpu_seconds()
-        with Scraping(server.port) if "BYOC_EMF_NAMESPACE" in system.settings else nullcontext():
+        with Repeating(partial(scrape, server.port), scrape_seconds) if system.settings else nullcontext():
             seen = load(server, seconds)
         cpu = server.cpu_seconds() - before
     return {"requests_per_s": seen.records_per_s, "cpu_s_per_1000": 1_000 * cpu / seen.records, "failed": seen.failed}
@@ -85,26 +88,10 @@ def load(server: Server, seconds: float) -> Load:
     return single_texts(server.port, server.system.path, [BODY], CLIENTS, seconds, BENCH / "run" / "wrk")
 
 
-class Scraping:
-    """Reads /metrics every second; a context manager."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._scrape, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _scrape(self) -> None:
-        while not self._stopped.wait(SCRAPE_S):
-            with suppress(OSError):
-                call(self._port, "GET", "/metrics", b"", "", 10.0)
+def scrape(port: int) -> None:
+    """Read /metrics; a server that does not answer is for the load to count."""
+    with suppress(OSError):
+        call(port, "GET", "/metrics", b"", "", 10.0)
 
 
 def summary(rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -156,14 +157,14 @@ class Server:
         return " | ".join(self.log.read_text("utf-8", "replace").splitlines()[-6:])[-800:]
 
 
-class Watch:
-    """Samples a server's memory every second while a load runs; a context manager. ``peak_mb`` is the largest sum."""
+class Repeating:
+    """Does something every so many seconds on a thread of its own; a context manager."""
 
-    def __init__(self, server: Server) -> None:
-        self.peak_mb = 0.0
-        self._server = server
+    def __init__(self, action: Callable[[], None], seconds: float) -> None:
+        self._action = action
+        self._seconds = seconds
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread = threading.Thread(target=self._repeat, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -172,11 +173,26 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stopped.set()
         self._thread.join()
-        self.peak_mb = max(self.peak_mb, self._server.pss_mb())
+
+    def _repeat(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            self._action()
+
+
+class Watch(Repeating):
+    """Samples a server's memory every second while a load runs, and at its end. ``peak_mb`` is the largest sum."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(self._sample, 1.0)
+        self.peak_mb = 0.0
+        self._server = server
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        super().__exit__(kind, error, trace)
+        self._sample()
 
     def _sample(self) -> None:
-        while not self._stopped.wait(1.0):
-            self.peak_mb = max(self.peak_mb, self._server.pss_mb())
+        self.peak_mb = max(self.peak_mb, self._server.pss_mb())
 
 
 def call(port: int, method: str, path: str, body: bytes, content_type: str, timeout_s: float) -> tuple[int, bytes]:
