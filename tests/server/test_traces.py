@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from otlp import Collector, attributes, children, roots
-from running import RunningServer, at_once
+from running import RunningServer, at_once, descendants
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 STAGES = ["queue", "decode", "tokenise", "forward", "encode", "write"]
@@ -59,6 +59,17 @@ def test_a_collector_that_is_gone_costs_no_call_anything_but_a_line(encoder: Pat
         assert server.stop() == 0
     assert server.output.count("WARN traces: ") >= 1
     assert "Traceback" not in server.output
+
+
+@pytest.mark.parametrize("endpoint", ["", "http://127.0.0.1:9"])
+def test_only_where_a_collector_is_named_does_anything_of_it_run(encoder: Path, endpoint: str) -> None:
+    with RunningServer(encoder, {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint} if endpoint else {}) as server:
+        assert server.invoke({"inputs": "x"}).status_code == 200
+        processes = descendants(server.pid)
+        threads = [one.read_text().strip() for pid, _ in processes for one in Path(f"/proc/{pid}/task").glob("*/comm")]
+        exporters = [command for _, command in processes if command.strip().endswith("-m entrypoint.trace_exporter")]
+        feeds = [name for name in threads if name == "byoc-traces"]
+    assert (len(exporters), len(feeds)) == ((1, 1) if endpoint else (0, 0))
 
 
 @pytest.mark.parametrize("variables", [{"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}])
