@@ -186,6 +186,30 @@ def test_debug_tells_the_details(script: Path) -> None:
         assert any(" DEBUG listening on " in line for line in server.lines)
 
 
+SECRET = "plumcake"
+BODIES = {
+    "good": f'{{"inputs": "{SECRET}"}}',
+    "not JSON": f'{{"inputs": "{SECRET}',
+    "a wrong type": f'{{"inputs": {{"{SECRET}": 1}}}}',
+    "an unknown parameter": f'{{"inputs": "x", "parameters": {{"{SECRET}": "{SECRET}"}}}}',
+}
+
+
+@pytest.mark.parametrize("level", ["DEBUG", "INFO"])
+def test_no_body_good_or_bad_is_in_the_log_at_any_level_and_a_start_is_a_few_lines(encoder: Path, level: str) -> None:
+    with RunningServer(encoder, {"SAGEMAKER_CONTAINER_LOG_LEVEL": level}) as server:
+        begun = len(server.lines)
+        answers = {name: server.invoke(body) for name, body in BODIES.items()}
+        assert server.ping() == 200
+        server.stop()
+    assert [answer.status_code for answer in answers.values()] == [200, 400, 400, 400]
+    assert SECRET not in server.output
+    assert "/ping" not in server.output
+    assert sum(" POST /invocations " in line for line in server.lines) == len(BODIES)
+    if level == "INFO":
+        assert begun <= 4
+
+
 def test_a_script_that_cannot_start_is_told_in_the_form_that_was_asked_for(tmp_path: Path) -> None:
     model = scripts.save_script(tmp_path / "model", "def model_fn(model_dir):\n    raise KeyError('weights')\n")
     server = RunningServer(model, {"BYOC_LOG_FORMAT": "json"}, wait=False)
