@@ -196,12 +196,12 @@ def test_a_rounded_classifier_agrees_and_says_how_much(export: Export, settings:
     figures = json.loads((directory / "engine" / "manifest.json").read_text())
     assert figures["precision"] == precision
     assert figures["agreement"]["samples"] == len(VERIFY)
-    assert figures["agreement"]["cosine"] >= 0.9  # how near exactly is up to the processor and its units
+    assert figures["agreement"]["cosine"] >= 0.995
     plain, found = (tasks.load("text-classification", directory, settings(BYOC_ENGINE=name)) for name in ("packed", "auto"))
     asked = list(plain.encode([Record(text, 1) for text in opinions(64, seed=3)[0]]))
     expected, rounded = (numpy.stack(task.run(asked)) for task in (plain, found))  # type: ignore[arg-type]
     assert not numpy.array_equal(expected, rounded)
-    assert (expected.argmax(1) == rounded.argmax(1)).mean() >= 0.9
+    assert (expected.argmax(1) == rounded.argmax(1)).mean() >= 0.98
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
