@@ -41,10 +41,12 @@ def main() -> int:
     """Measure, print and write build/bench/metrics.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=10.0, help="per load")
+    parser.add_argument("--seconds", type=float, default=float(EMF_S), help="per load (default: %(default)g)")
     parser.add_argument("--emf-seconds", type=int, default=EMF_S, help="between two lines for CloudWatch")
     parser.add_argument("--scrape-seconds", type=float, default=SCRAPE_S, help="between two looks at /metrics")
     options = parser.parse_args()
+    if options.seconds < max(options.emf_seconds, options.scrape_seconds):
+        parser.error("--seconds is shorter than a period: nothing of what comes once in it would be measured")
     told = {"BYOC_EMF_NAMESPACE": "bench", "BYOC_EMF_SECONDS": str(options.emf_seconds)}
     systems = [System("counted", None, told), System("uncounted", None, home=uncounted())]
     rounds = []

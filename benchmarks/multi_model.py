@@ -18,7 +18,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import environments
+from benchmarks import environments, report
+from benchmarks.load import percentile
 from benchmarks.models import BENCH, MODELS, prepare
 from benchmarks.servers import Server, StartError, call
 from benchmarks.systems import PRODUCT, System
@@ -104,34 +105,21 @@ def summary(
     """What a table shows, of memory in MB and times in seconds."""
     each = (full_mb - empty_mb) / len(loads)
     times = {
-        f"{name}_{percentile}_{unit}": factor * quantile(seconds, share)
+        f"{name}_{title}_{unit}": factor * found
         for name, seconds, unit, factor in (
             ("load", loads, "s", 1.0),
             ("first", firsts, "ms", 1_000.0),
             ("later", laters, "ms", 1_000.0),
         )
-        for percentile, share in (("p50", 0.5), ("p99", 0.99))
+        for title, found in (("p50", statistics.median(seconds)), ("p99", percentile(seconds, 0.99)))
     }
     return {"models_per_gb": 1_000 / each, "mb_per_model": each, "empty_mb": empty_mb, "full_mb": full_mb, **times}
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value that at least this share of all do not exceed."""
-    if share == 0.5:
-        return statistics.median(values)
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
 def table(found: Mapping[str, Result]) -> str:
-    """One row per system, aligned."""
-    rows = [["system", *COLUMNS.values()]]
-    rows += [[name, *(f"{result[column]:.3g}" for column in COLUMNS)] for name, result in found.items()]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    aligned = (
-        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))] for row in rows
-    )
-    return "\n".join("  ".join(row) for row in aligned)
+    """One row per system."""
+    rows = [[name, *(report.number(result[column]) for column in COLUMNS)] for name, result in found.items()]
+    return report.table(["", *COLUMNS.values()], rows)
 
 
 if __name__ == "__main__":

@@ -21,5 +21,5 @@ def test_the_columns_of_the_table_stand_under_their_titles() -> None:
     result = multi_model.summary(300.0, 500.0, [0.5], [0.05], [0.01])
     lines = multi_model.table({"one": result, "a longer name": result}).splitlines()
     assert len({len(line) for line in lines}) == 1
-    assert lines[1].split()[1] == "5"
-    assert lines[0].index("models/GB") + len("models/GB") == lines[1].index("5") + 1
+    assert lines[2].split("|")[2].strip() == "5.00"
+    assert lines[0].index("models/GB") + len("models/GB") == lines[2].index("5.00") + len("5.00")
