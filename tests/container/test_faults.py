@@ -83,7 +83,7 @@ def in_flight(container: Container, count: int) -> None:
 def told(fault: str, answers: list[httpx.Response], seconds: float) -> None:
     """A line of the table of faults, for `pytest -rP`."""
     seen = sorted({f"{answer.status_code} {error(answer)}".strip() for answer in answers})
-    print(f"| {fault} | {', '.join(seen)} | {seconds:.1f} | 0 of {len(answers)} |")
+    print(f"| {fault} | {', '.join(seen)} | {seconds:.1f} | {len(answers)} answered |")
 
 
 def error(answer: httpx.Response) -> str:
