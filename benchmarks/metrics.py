@@ -1,12 +1,11 @@
 """What the metrics cost: a handler that does nothing, with and without everything that is counted and told.
 
-    python -m benchmarks.metrics [--rounds N] [--seconds N] [--emf-seconds N] [--scrape-seconds N]
+    python -m benchmarks.metrics [--rounds N] [--seconds N] [--phase-seconds N]
 
-``counted`` counts as ever, prints for CloudWatch and is scraped, by default each as often as usual; hard on it
-are ``--emf-seconds 1 --scrape-seconds 1``.
-``uncounted`` is the same frontend with counting compiled out (workloads/uncounted/), silent and never scraped. In each round
-both are started, in turns as first; ratios are taken within a round. Throughput on a machine that is not quiet says little:
-CPU time per request is the steadier of the two.
+Two servers in one row differ by more than the metrics cost, so one server is compared with itself: its frontend
+(workloads/switched/) counts in every second phase only. Each counted phase is held against the mean of its two neighbours.
+``counting`` counts; ``telling`` also prints for CloudWatch and is scraped every second, where usual are a minute and a
+quarter of one: of what it costs more than counting, a fifteenth is what telling costs at most.
 """
 
 from __future__ import annotations
@@ -18,97 +17,158 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.load import Load, single_texts
+from benchmarks.load import single_texts
 from benchmarks.models import BENCH, ROOT
 from benchmarks.servers import Repeating, Server, call
 from benchmarks.systems import System
 from benchmarks.workloads.servers import artefact
 from benchmarks.workloads.trivial import BODY, CLIENTS, WARM_S
 
-OFF = Path(__file__).with_name("workloads") / "uncounted"
+SWITCHED = Path(__file__).with_name("workloads") / "switched"
 HOME = ROOT / "build" / "home"
-EMF_S, SCRAPE_S = 60, 15.0
-"""As usual: our default, and what Prometheus's own example configuration says."""
+PHASES = BENCH / "run" / "phases.txt"
+TOLD_S = 1.0
+USUAL_S = 15.0
+"""Between two looks at /metrics, as Prometheus's own example configuration says; for CloudWatch our default is a minute."""
 MOST = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What the frontend wrote down of one; ``cpu_s`` is java's CPU time."""
+
+    counted: bool
+    seconds: float
+    answers: int
+    cpu_s: float
+
+    @property
+    def rate(self) -> float:
+        """Answers per second."""
+        return self.answers / self.seconds
+
+    @property
+    def cost(self) -> float:
+        """Seconds of CPU time per 1,000 answers."""
+        return 1_000 * self.cpu_s / self.answers
 
 
 def main() -> int:
     """Measure, print and write build/bench/metrics.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=float(EMF_S), help="per load (default: %(default)g)")
-    parser.add_argument("--emf-seconds", type=int, default=EMF_S, help="between two lines for CloudWatch")
-    parser.add_argument("--scrape-seconds", type=float, default=SCRAPE_S, help="between two looks at /metrics")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=60.0, help="per load (default: %(default)g)")
+    parser.add_argument("--phase-seconds", type=float, default=0.5, help="(default: %(default)g)")
     options = parser.parse_args()
-    if options.seconds < max(options.emf_seconds, options.scrape_seconds):
-        parser.error("--seconds is shorter than a period: nothing of what comes once in it would be measured")
-    told = {"BYOC_EMF_NAMESPACE": "bench", "BYOC_EMF_SECONDS": str(options.emf_seconds)}
-    systems = [System("counted", None, told), System("uncounted", None, home=uncounted())]
-    rounds = []
+    if options.seconds < 6 * options.phase_seconds:
+        parser.error("--seconds leaves no room for a few phases: give at least six times --phase-seconds")
+    home = switched()
+    ratios: dict[str, list[Mapping[str, float]]] = {"counting": [], "telling": []}
     for number in range(options.rounds):
-        order = systems if number % 2 == 0 else systems[::-1]
-        rounds.append({system.name: measure(system, options.seconds, options.scrape_seconds) for system in order})
-        print(line(number, rounds[-1]), flush=True)
-    found = summary(rounds)
-    (BENCH / "metrics.json").write_text(json.dumps({"rounds": rounds, **found}, indent=1), "utf-8")
-    print(f"throughput × {found['throughput']:.4f} (median of rounds), CPU per request × {found['cpu']:.4f}")
-    kept = found["throughput"] >= 1 - MOST
+        for way, found in ratios.items():
+            found.extend(measure(home, way == "telling", options.seconds, options.phase_seconds))
+            print(f"round {number + 1}, {way}: {shown(summary(found))}", flush=True)
+    usual = at_usual_periods(*(summary(found) for found in ratios.values()))
+    (BENCH / "metrics.json").write_text(json.dumps({"ratios": ratios, "usual": usual}, indent=1), "utf-8")
+    kept = usual["throughput"] >= 1 - MOST
+    print(f"at the usual periods throughput × {usual['throughput']:.4f}, java's CPU time per request × {usual['cpu']:.4f}")
     print(f"the goal of {1 - MOST:.2f} of the uncounted throughput is {'met' if kept else 'missed'}")
     return 0
 
 
-def uncounted() -> Path:
-    """A home like build/home whose frontend counts nothing. Raises CalledProcessError where it cannot be compiled."""
-    home, sources = BENCH / "uncounted" / "home", BENCH / "uncounted" / "endpoints"
+def switched() -> Path:
+    """A home like build/home whose frontend counts by turns. Raises CalledProcessError where it cannot be compiled."""
+    home, endpoints = BENCH / "switched" / "home", BENCH / "switched" / "endpoints"
     shutil.rmtree(home.parent, ignore_errors=True)
-    shutil.copytree(ROOT / "docker" / "endpoints", sources)
-    shutil.copy(OFF / "ModelMetrics.java", sources / "src/main/java/byoc/endpoints/ModelMetrics.java")
+    shutil.copytree(ROOT / "docker" / "endpoints", endpoints)
+    package = endpoints / "src/main/java/byoc/endpoints"
+    counted = (package / "ModelMetrics.java").read_text("utf-8").replace("ModelMetrics", "CountedMetrics")
+    (package / "CountedMetrics.java").write_text(counted.replace("final class", "class", 1), "utf-8")
+    for source in SWITCHED.glob("*.java"):
+        shutil.copy(source, package)
     shutil.copytree(HOME, home, symlinks=True)
     (jar,) = HOME.glob("venv/lib/python3*/site-packages/ts/frontend/model-server.jar")
-    subprocess.run([str(sources / "build.sh"), str(jar), str(home / "lib")], check=True)
+    subprocess.run([str(endpoints / "build.sh"), str(jar), str(home / "lib")], check=True)
     return home
 
 
-def measure(system: System, seconds: float, scrape_seconds: float) -> dict[str, float]:
-    """``requests_per_s``, ``cpu_s_per_1000`` over all processes, and how many calls ``failed``."""
+def settings(phases: Path, phase_s: float) -> dict[str, str]:
+    """Where the frontend of ``switched`` writes its phases, and how long one is."""
+    return {"BENCH_PHASES": str(phases), "BENCH_PHASE_MS": str(round(1_000 * phase_s))}
+
+
+def measure(home: Path, telling: bool, seconds: float, phase_s: float) -> list[dict[str, float]]:
+    """``throughput`` and ``cpu`` of each counted phase as ratios to its neighbours'."""
+    PHASES.parent.mkdir(parents=True, exist_ok=True)
+    PHASES.unlink(missing_ok=True)
+    told = {"BYOC_EMF_NAMESPACE": "bench", "BYOC_EMF_SECONDS": str(round(TOLD_S))} if telling else {}
+    system = System("switched", None, settings(PHASES, phase_s) | told, home=home)
     with Server(system, artefact(system, "nothing.py"), "", (BODY, "application/json")) as server:
         load(server, WARM_S)
-        before = server.cpu_seconds()
-        with Repeating(partial(scrape, server.port), scrape_seconds) if system.settings else nullcontext():
-            seen = load(server, seconds)
-        cpu = server.cpu_seconds() - before
-    return {"requests_per_s": seen.records_per_s, "cpu_s_per_1000": 1_000 * cpu / seen.records, "failed": seen.failed}
+        first = len(read(PHASES)) + 1  # the phase that the load begins in is no whole one
+        with Repeating(partial(scrape, server.port), TOLD_S if telling else 2 * seconds):
+            load(server, seconds)
+        seen = read(PHASES)[first:]
+    return compared(seen)
 
 
-def load(server: Server, seconds: float) -> Load:
+def read(file: Path) -> list[Phase]:
+    """All phases that have ended."""
+    rows = [line.split() for line in file.read_text("utf-8").splitlines()]
+    return [Phase(counted == "1", float(seconds), int(answers), float(cpu)) for counted, seconds, answers, cpu in rows]
+
+
+def compared(seen: Sequence[Phase]) -> list[dict[str, float]]:
+    """Each counted phase beside the mean of the two around it."""
+    return [
+        {
+            "throughput": phase.rate / statistics.mean((before.rate, after.rate)),
+            "cpu": phase.cost / statistics.mean((before.cost, after.cost)),
+        }
+        for before, phase, after in zip(seen, seen[1:], seen[2:], strict=False)
+        if phase.counted
+    ]
+
+
+def load(server: Server, seconds: float) -> None:
     """wrk's connections, as for the trivial handler."""
-    return single_texts(server.port, server.system.path, [BODY], CLIENTS, seconds, BENCH / "run" / "wrk")
+    single_texts(server.port, server.system.path, [BODY], CLIENTS, seconds, BENCH / "run" / "wrk")
 
 
 def scrape(port: int) -> None:
-    """Read /metrics; a server that does not answer is for the load to count."""
-    with suppress(OSError):
-        call(port, "GET", "/metrics", b"", "", 10.0)
+    """Read /metrics where the running phase is a counted one; what fails is for the load to count."""
+    seen = read(PHASES)
+    if seen and not seen[-1].counted:
+        with suppress(OSError):
+            call(port, "GET", "/metrics", b"", "", 10.0)
 
 
-def summary(rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
-    """Medians over the rounds of counted ÷ uncounted, and each round's ratio."""
-    ratios = {
-        name: [one["counted"][key] / one["uncounted"][key] for one in rounds]
-        for name, key in (("throughput", "requests_per_s"), ("cpu", "cpu_s_per_1000"))
-    }
-    return {name: statistics.median(each) for name, each in ratios.items()} | {"ratios": ratios}
+def summary(ratios: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Medians, and the standard error of each as ``…_error``."""
+    found = {}
+    for name in ("throughput", "cpu"):
+        values = [one[name] for one in ratios]
+        found[name] = statistics.median(values)
+        spread = statistics.median(abs(value - found[name]) for value in values)
+        found[f"{name}_error"] = 1.48 * 1.25 * spread / len(values) ** 0.5  # as if they were normally distributed
+    return found
 
 
-def line(number: int, one: Mapping[str, Mapping[str, float]]) -> str:
+def at_usual_periods(counting: Mapping[str, float], telling: Mapping[str, float]) -> dict[str, float]:
+    """What is left when everything is told as seldom as usual."""
+    return {name: counting[name] + (telling[name] - counting[name]) * TOLD_S / USUAL_S for name in ("throughput", "cpu")}
+
+
+def shown(found: Mapping[str, Any]) -> str:
     """For the progress."""
-    shown = [f"{name} {one[name]['requests_per_s']:,.0f}/s {one[name]['cpu_s_per_1000']:.4f} CPU s/1,000" for name in sorted(one)]
-    return f"round {number + 1}: {'   '.join(shown)}"
+    names = {"throughput": "throughput", "cpu": "java's CPU time per request"}
+    return ", ".join(f"{words} × {found[name]:.4f} ± {found[f'{name}_error']:.4f}" for name, words in names.items())
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ final class ModelMetrics {
     private final Histogram.Child handlerSeconds;
     private final Histogram.Child forwardSeconds;
 
-    private long firstArrival;
-    private long lastAnswer;
+    private volatile long firstArrival;
+    private volatile long lastAnswer;
 
     ModelMetrics(String model, Metrics all) {
         this.model = model;
@@ -196,19 +196,29 @@ final class ModelMetrics {
         return new Totals(goodRecords.get() + failed, failed, truncated.get(), tokens.get(), seconds());
     }
 
-    private synchronized double seconds() {
+    private double seconds() {
         return firstArrival == 0 ? 0 : (lastAnswer - firstArrival) / 1e9;
     }
 
     /** A call arrived, some time ago, and is answered now. */
-    synchronized void span(long arrived) {
-        firstArrival = firstArrival == 0 ? arrived : Math.min(firstArrival, arrived);
+    void span(long arrived) {
+        if (isFirst(arrived)) {
+            synchronized (this) { // once or twice in a model's life
+                firstArrival = isFirst(arrived) ? arrived : firstArrival;
+            }
+        }
         lastAnswer = System.nanoTime();
+    }
+
+    private boolean isFirst(long arrived) {
+        return firstArrival == 0 || arrived < firstArrival;
     }
 
     void records(double good, double bad) {
         goodRecords.inc(good);
-        badRecords.inc(bad);
+        if (bad > 0) {
+            badRecords.inc(bad);
+        }
     }
 
     void batch(BatchReport report) {
