@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import gelu
 from transformers.activations import ACT2FN
 
-from batch_handler.engines.linear import Reordered, reorder, reorder_where_equal
+from batch_handler.engines.linear import Reordered, reorder, reorder_where_equal, rounded
 
 
 class Feedforward(torch.nn.Module):
@@ -80,3 +80,10 @@ def test_a_model_that_computes_with_its_weights_keeps_its_layers(touched: bool) 
     assert isinstance(model.inner, Reordered) is not touched
     assert type(model.head) is torch.nn.Linear
     torch.testing.assert_close(model(inputs), expected)
+
+
+def test_few_numbers_of_tokens_reach_the_kernels() -> None:
+    sizes = range(1, 1025)
+    assert all(tokens <= rounded(tokens) <= max(tokens + 3, 1.11 * tokens) for tokens in sizes)
+    assert len({rounded(tokens) for tokens in sizes}) <= 90
+    assert rounded(rounded(5_000)) == rounded(5_000) >= 5_000

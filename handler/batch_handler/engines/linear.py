@@ -21,6 +21,18 @@ log = logging.getLogger(__name__)
 
 NOTHING, GELU = "none", "gelu"
 X86 = ("x86_64", "AMD64")
+STEPS = ((64, 4), (256, 8), (1024, 16))
+"""Up to so many tokens, in steps of so many; above, in steps of 64."""
+
+
+def rounded(tokens: int) -> int:
+    """How many tokens a pass had better have, not fewer than these.
+
+    oneDNN compiles kernels for every number of tokens and kind of layer that it meets: a millisecond and half a megabyte
+    each, of which it keeps the last 1,024.
+    """
+    step = next((step for most, step in STEPS if tokens <= most), 64)
+    return -(-tokens // step) * step
 
 
 def reorder(model: torch.nn.Module, kept: torch.nn.Module | None = None) -> Callable[[], None]:

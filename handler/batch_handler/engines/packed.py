@@ -17,7 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from batch_handler.engines import Tokens
 from batch_handler.engines.attention import attend
 from batch_handler.engines.heads import Head
-from batch_handler.engines.linear import reorder
+from batch_handler.engines.linear import reorder, rounded
 from batch_handler.engines.rows import Layout, RowEngine
 
 ATTENTION = "byoc_packed"
@@ -63,11 +63,12 @@ class Packed(RowEngine):
 
     def states(self, records: Sequence[Tokens]) -> torch.Tensor:
         """Total tokens × hidden size."""
-        row = self._layout.row(records, self._base.device)
+        tokens = sum(len(record.ids) for record in records)
+        row = self._layout.row(records, self._base.device, rounded(tokens))
         _current.runs = row.runs
         types = {} if row.types is None else {"token_type_ids": row.types}
         states: torch.Tensor = self._base(input_ids=row.ids, position_ids=row.positions, **types).last_hidden_state
-        return states[0]
+        return states[0, :tokens]
 
 
 def with_attention(model: Any, name: str) -> Any:
