@@ -167,11 +167,13 @@ do_serve() {
 unpack() {
     [ -f "$1" ] || fail "MODEL=$1 does not exist"
     rm -rf build/served
-    mkdir -p build/served
     case $1 in
-        # Not a symbolic link: an artefact with links that leave it is refused.
-        *.mar) cp --link "$(realpath "$1")" build/served/ 2>/dev/null || cp "$1" build/served/ ;;
-        *) tar --no-same-owner -xzf "$1" -C build/served ;;
+        *.mar)
+            mkdir -p build/served
+            # Not a symbolic link: an artefact with links that leave it is refused.
+            cp --link "$(realpath "$1")" build/served/ 2>/dev/null || cp "$1" build/served/
+            ;;
+        *) .venv/bin/python scripts/unpack_model.py "$1" build/served || return ;;
     esac
     echo build/served
 }

@@ -28,6 +28,8 @@ import checkout
 if __name__ == "__main__":
     checkout.enter(("yaml", "boto3", "rich", "tenacity", "jsonpath_ng", "urllib3"))
 
+sys.path.insert(0, str(checkout.CHECKOUT / "handler"))
+
 from transform import rules, sagemaker, sharding
 from transform.command import STOPPED, Here, run_here
 from transform.description import Description, described, not_done_here, read

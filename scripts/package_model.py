@@ -22,7 +22,6 @@ import argparse
 import shutil
 import signal
 import sys
-import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -33,13 +32,13 @@ if __name__ == "__main__":
     checkout.enter(("yaml", "tqdm", "model_archiver"), command="make serve or make model")
 
 import yaml
-from tqdm import tqdm
 
 sys.path.insert(0, str(checkout.CHECKOUT / "handler"))
 
 from batch_handler.artefact import CODE, PROGRAM, Artefact, ArtefactError, detect
 from batch_handler.settings import SettingError
-from packages import CONFIG, FILES, HIDDEN, WRITERS, PackagingError, archive, contents, root, size_of, write
+from packages import CONFIG, FILES, HIDDEN, WRITERS, PackagingError, archive, bar, contents, root, size_of, write
+from unpack_model import unpack
 from verification import OK, VerificationError, aligned, read_samples, table, verify
 
 STOPPED = 128 + signal.SIGINT
@@ -254,29 +253,17 @@ def unfolded(source: Path, scratch: Path) -> Path:
     if not source.exists():
         raise PackagingError(f"{source} does not exist: name a model directory, a .mar or a .tar.gz")
     target = scratch / "source"
-    target.mkdir()
     if source.suffix == ".mar":
         if not zipfile.is_zipfile(source):
             raise PackagingError(f"{source} is not a readable archive: it is damaged or incomplete")
+        target.mkdir()
         shutil.copy(source, target)
     elif source.name.endswith((".tar.gz", ".tgz")):
-        extract(source, target)
+        with bar("unpack", source.stat().st_size) as progress:
+            unpack(source, target, progress)
     else:
         raise PackagingError(f"{source} is no directory, .mar or .tar.gz")
     return target
-
-
-def extract(source: Path, target: Path) -> None:
-    """Unpack plain files and directories; anything else, or a path out of the target, stops the packaging."""
-    try:
-        with tarfile.open(source) as archive:
-            for member in tqdm(archive, desc=f"unpack {source.name}", unit=" files", leave=False):
-                inside = (target / member.name).resolve().is_relative_to(target.resolve())
-                if not inside or not (member.isfile() or member.isdir()):
-                    raise PackagingError(f"{source} holds {member.name!r}, which is a link or leaves the directory")
-                archive.extract(member, target)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise PackagingError(f"{source} cannot be unpacked ({error}): it is damaged or incomplete") from None
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def write_tar(artefact: Artefact, target: Path) -> None:
     files = contents(artefact)
     with (
         bar("tar", sum(path.stat().st_size for path in files)) as progress,
-        tarfile.open(target, "w:gz", compresslevel=COMPRESSION) as archive,
+        tarfile.open(target, "w:gz", compresslevel=COMPRESSION, dereference=True) as archive,
     ):
         for path in files:
             entry = archive.gettarinfo(path.resolve(), str(path.relative_to(root(artefact))))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 from typing import Any
 
+from batch_handler.artefact import ArtefactError
 from transform import aws
 from transform.faults import JobError
 from transform.objects import address, listed
+from unpack_model import unpack
 
 TARBALLS = (".tar.gz", ".tgz", ".tar")
 
@@ -25,10 +26,10 @@ def directory(text: str, scratch: Path) -> Path:
     if not place.bucket and place.path.is_dir():
         return place.path
     target = scratch / "model"
-    target.mkdir(mode=0o755)
     if not text.endswith(TARBALLS):
         if not place.bucket:
             raise JobError(f"{text} is no directory and no .tar.gz: name the model")
+        target.mkdir()
         _copied(text, target)
         return target
     archive = place.path
@@ -39,10 +40,9 @@ def directory(text: str, scratch: Path) -> Path:
         except aws.FAULTS as error:
             raise JobError(f"{text} cannot be fetched: {aws.sentence(error)}") from None
     try:
-        with tarfile.open(archive) as packed:
-            packed.extractall(target, filter="data")
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise JobError(f"{text} cannot be unpacked ({error}): it is damaged, incomplete or no tarball") from None
+        unpack(archive, target)
+    except ArtefactError as error:
+        raise JobError(str(error).replace(str(archive), text)) from None
     return target
 
 

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import orjson
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "handler"))
 
 from batch_handler.formats import exact
 from transform import media, paths

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +20,7 @@ from batch_handler.request import Headers, Request
 from batch_handler.settings import Settings
 from batch_handler.tasks import pictures
 from bombs import ARRAYS, BODIES, HEADERS, MIB, PICTURES, Bomb, npz
-
-MOST_MIB = 700
-"""What reading one body of 25 MiB may take beside it: JSON's objects are that much larger than their text."""
-MOST_S = 20
-"""On a machine that has other things to do."""
-
-
-@contextmanager
-def bounded(most_mib: int = MOST_MIB, most_s: float = MOST_S) -> Iterator[None]:
-    """Fails when the process grew by more, at any moment, or took longer."""
-    Path("/proc/self/clear_refs").write_text("5")  # Linux, proc(5): begins a new peak
-    before, begun = _kib("VmRSS"), time.process_time()
-    yield
-    took, grew = time.process_time() - begun, (_kib("VmHWM") - before) / 1024
-    print(f"{grew:.0f} MiB, {took:.1f} s")
-    assert grew < most_mib
-    assert took < most_s
-
-
-def _kib(name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-    assert found
-    return int(found[1])
+from bounded import bounded
 
 
 @pytest.fixture(scope="module")

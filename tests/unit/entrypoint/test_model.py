@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from batch_handler import unpacking
 from batch_handler.artefact import ArtefactError, detect
-from entrypoint import archive, model
+from entrypoint import model
 from entrypoint.model import Source, build, open_artefact
 
 MakeArchive = Callable[..., Path]
@@ -120,7 +121,7 @@ def test_what_is_no_file_in_an_archive_is_refused_by_its_name(make_archive: Make
     entry.external_attr = (kind | 0o777) << 16
     with zipfile.ZipFile(path, "a") as file:
         file.writestr(entry, "/etc/passwd")
-    with pytest.raises(ArtefactError, match=r"some\.mar holds a link or a device, 'handler\.py'"):
+    with pytest.raises(ArtefactError, match=r"some\.mar holds a link, a device or a sparse file, 'handler\.py'"):
         opened(path, tmp_path)
 
 
@@ -140,7 +141,7 @@ def test_a_name_that_no_file_can_have_is_refused(make_archive: MakeArchive, tmp_
 
 
 def test_very_many_entries_are_refused_before_any_is_written(make_archive: MakeArchive, tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match=r"holds 100,002 entries, more than 100,000"):
+    with pytest.raises(ArtefactError, match=r"holds more than 100,000 entries"):
         opened(make_archive({f"{number}/": "" for number in range(100_001)}, handler="handler.py"), tmp_path)
 
 
@@ -162,7 +163,7 @@ def test_a_flipped_byte_is_found_by_its_checksum(make_archive: MakeArchive, tmp_
 
 
 def test_an_archive_that_blows_up_is_refused(make_archive: MakeArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "ALWAYS_ALLOWED", 1_000)
+    monkeypatch.setattr(unpacking, "ALWAYS_ALLOWED", 1_000)
     with pytest.raises(ArtefactError, match="times its own size"):
         opened(make_archive({"zeros": bytes(1_000_000)}, handler="handler.py"), tmp_path)
 
@@ -170,7 +171,7 @@ def test_an_archive_that_blows_up_is_refused(make_archive: MakeArchive, tmp_path
 def test_an_archive_larger_than_the_disk_is_refused(
     make_archive: MakeArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "KEPT_FREE", 1 << 62)
+    monkeypatch.setattr(unpacking, "KEPT_FREE", 1 << 62)
     with pytest.raises(ArtefactError, match="to spare"):
         opened(make_archive({"a": "b"}, handler="handler.py"), tmp_path)
 
