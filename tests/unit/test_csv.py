@@ -188,6 +188,39 @@ def test_a_late_fault_under_many_open_quotes_takes_linear_time(options: ReadOpti
     assert len(payload.records) == records
 
 
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        (b'"three\nlines\neach"\n', ReadOptions(max_records=3)),
+        (b'"a ""word""\n\nand another"\n', ReadOptions(max_records=3)),
+        (b"\n\n \na\n", ReadOptions(max_records=3)),
+        (b"a\n", ReadOptions(max_records=3, placeholders=True)),
+    ],
+    ids=["quoted lines", "quotes in them", "blank lines", "lines of a job"],
+)
+def test_records_are_counted_and_not_lines(rows: bytes, options: ReadOptions) -> None:
+    assert len(read(rows * 3, options).records) == 3
+    with pytest.raises(ServiceError, match="more than 3 records") as caught:
+        read(rows * 4, options)
+    assert caught.value.status == 413
+
+
+@pytest.mark.parametrize("piece", [b"\n", b'""\n', b'\n\n""\n', "ä\n".encode()])
+def test_a_field_of_very_many_lines_is_one_record_in_linear_time(piece: bytes) -> None:
+    started = time.process_time()
+    field = piece * ROWS * 10
+    payload = read(b'first\n"' + field + b'"\nlast', ReadOptions(max_records=3))
+    assert time.process_time() - started < PATIENCE
+    assert [record.number for record in payload.records if isinstance(record, Record)] == [1, 2, 3 + field.count(b"\n")]
+    assert payload.records[1].inputs == field.replace(b'""', b'"').decode()  # type: ignore[union-attr]
+
+
+def test_a_byte_that_is_not_utf8_is_told_by_its_place_in_its_own_line() -> None:
+    (error,) = read(b'"first\nsecond\nthi\xffrd"', ReadOptions()).records
+    assert isinstance(error, ServiceError)
+    assert (error.record, error.message) == (1, "the line is not UTF-8 text (byte 4 of it)")
+
+
 def test_vectors_are_rows_of_numbers_and_holes_where_there_is_none() -> None:
     payload = read(b"a\nb", ReadOptions())
     body = write(payload, [numpy.array([1.5, -2], numpy.float32), numpy.array([numpy.nan, 0.25], numpy.float32)], CELLS)

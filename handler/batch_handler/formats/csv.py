@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain, islice
@@ -26,6 +27,10 @@ from batch_handler.request import Node, Payload
 FIELD_LIMIT = 128 * 1024 * 1024
 csv.field_size_limit(FIELD_LIMIT)
 
+FILLED = re.compile(rb"\S")
+QUOTED = re.compile(rb'(?:[^"]++|"")*+')
+"""What a field in quotes goes on with up to the quote that closes it; two are a quote of its text (RFC 4180, section 2)."""
+
 Cells = list[str] | ServiceError
 Row = tuple[int, Cells]
 ANNOUNCED = "as BYOC_CSV_HEADER or the Content-Type's header=present says"
@@ -40,12 +45,12 @@ def read(body: bytes, options: ReadOptions) -> Payload:
     Raises ServiceError (400) for a body without rows and for a header that cannot be used.
     """
     builder = Builder(options)
-    physical = lines.split(body, options.max_records, b"")
-    rows = _rows(physical, options)
+    physical = lines.split(body, options.max_records, b"") if options.placeholders else []
+    rows = _lines(physical) if options.placeholders else _rows(body.removeprefix(lines.BYTE_ORDER_MARK))
     if not options.csv_header:
         return lines.collected(builder, rows, _reader(None, options), options)
     filled = next((place for place, line in enumerate(physical) if line.strip()), len(physical))
-    leading = list(islice(rows, filled if options.placeholders else 0))
+    leading = list(islice(rows, filled))
     first = next(rows, None)
     header = [] if first is None and leading else _header(first)
     nothing = f"the body holds a header, {ANNOUNCED}, and no row below it: send at least one record"
@@ -64,26 +69,68 @@ def write(payload: Payload, results: Sequence[Any], layout: Layout) -> bytes:
     return lines.written(payload, results, lambda node: _row(node, results[node.slot or 0], layout, columns), _placeholder)
 
 
-def _rows(physical: list[bytes], options: ReadOptions) -> Iterator[Row]:
-    """Each row with the number of the line it begins on. After a bad one, reading goes on at the line below."""
-    start = 0
-    while start < len(physical):
-        if not physical[start].strip():
-            if options.placeholders:
-                yield start + 1, lines.blank(start + 1)
-            start += 1
-            continue
-        end = start + 1 if options.placeholders else len(physical)
-        reader = csv.reader((lines.decoded(physical[i]) + "\n" for i in range(start, end)), strict=True)
-        try:
-            row: Cells = next(reader)
-            taken = reader.line_num
-        except ServiceError as error:
-            row, taken = error.at(start + 1), 1
-        except csv.Error as error:
-            row, taken = invalid_record(f"the row is not valid CSV: {error}", start + 1), 1
-        yield start + 1, row
-        start += taken
+def _lines(physical: list[bytes]) -> Iterator[Row]:
+    """Each line with its number, as a row of its own."""
+    for number, line in enumerate(physical, 1):
+        yield number, _parsed(map(_decoded, (line,)), number) if line.strip() else lines.blank(number)
+
+
+def _rows(body: bytes) -> Iterator[Row]:
+    """Each row with the number of the line it begins on; blank lines between rows are nothing."""
+    text = _Text(body)
+    while line := text.filled_line():
+        number = text.number
+        yield number, _parsed(text.pieces(line), number)
+
+
+def _parsed(pieces: Iterator[str], number: int) -> Cells:
+    try:
+        return next(csv.reader(pieces, strict=True))
+    except ServiceError as error:
+        return error.at(number)
+    except csv.Error as error:
+        return invalid_record(f"the row is not valid CSV: {error}", number)
+
+
+class _Text:
+    """A body that is read row by row, since its lines may be far more than its rows. ``number`` counts the lines so far."""
+
+    def __init__(self, body: bytes) -> None:
+        self.number = 0
+        self._body = body
+        self._place = 0
+
+    def filled_line(self) -> bytes:
+        """The next line that is not blank, with its end; nothing at the end of the body."""
+        filled = FILLED.search(self._body, self._place)
+        if filled is None:
+            return b""
+        start = self._body.rfind(b"\n", self._place, filled.start()) + 1 or self._place
+        self.number += self._body.count(b"\n", self._place, start)
+        self._place = start
+        return self._taken(start)
+
+    def pieces(self, line: bytes) -> Iterator[str]:
+        """The line, and whatever a field in quotes goes on with: up to the end of the line where it is closed."""
+        yield _decoded(line)
+        while self._place < len(self._body) and (quoted := QUOTED.match(self._body, self._place)):
+            yield _decoded(self._taken(quoted.end()))
+
+    def _taken(self, place: int) -> bytes:
+        """All up to the end of the line that is at this place."""
+        end = self._body.find(b"\n", place) + 1 or len(self._body)
+        piece = self._body[self._place : end]
+        self._place = end
+        self.number += piece.count(b"\n") + (not piece.endswith(b"\n"))
+        return piece
+
+
+def _decoded(piece: bytes) -> str:
+    """Raises ServiceError, naming the byte of the line that is at fault."""
+    try:
+        return piece.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return lines.decoded(piece[piece.rfind(b"\n", 0, error.start) + 1 :])
 
 
 def _header(first: Row | None) -> list[str]:
