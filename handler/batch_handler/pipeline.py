@@ -36,6 +36,8 @@ SHARE_OF_TIMEOUT = 0.8
 """Of the response timeout, after which nothing more is begun: TorchServe then kills the worker, whoever's fault it was."""
 LONG_BODY = 256 * 1024
 """Bytes, beyond which a body is decoded and tokenised in a thread of its own."""
+READERS_OF_PICTURES = 2
+"""Such threads where a request may take seconds, however short it is, so that the next one need not wait for that."""
 READ_AT_ONCE = 8
 """Such bodies that are held undecoded; they wait in the frontend's queue otherwise."""
 
@@ -53,7 +55,7 @@ class Pipeline:
         self.task = task
         self.journal: Noting = UNKEPT
         self._lock = threading.Lock()
-        self._readers = ThreadPoolExecutor(1, "reader")
+        self._readers = ThreadPoolExecutor(READERS_OF_PICTURES if self._reader.slow else 1, "reader")
         self._reading = threading.BoundedSemaphore(READ_AT_ONCE)
         self._held: dict[str, Job | threading.Event] = {}
         lanes = settings.threads or resources.available().whole_cpus
@@ -89,13 +91,16 @@ class Pipeline:
         until = now + SHARE_OF_TIMEOUT * self._settings.response_timeout_s
         batch = Batch(reply, len(requests), now, until, len(requests))
         indexed = list(enumerate(requests))
-        apart = {index for index, request in indexed if len(request.body) > LONG_BODY or request.headers.get(ALONE)}
+        apart = {index for index, request in indexed if self._takes_long(request)}
         self._begin([(index, request) for index, request in indexed if index not in apart], batch)
         for index, request in indexed:
             if index in apart:
                 self._reading.acquire()
                 self._readers.submit(self._begin_long, index, request, batch)
         self._scheduler.await_room()
+
+    def _takes_long(self, request: Request) -> bool:
+        return len(request.body) > LONG_BODY or self._reader.slow or request.headers.get(ALONE) is not None
 
     def _begin(self, requests: Sequence[tuple[int, Request]], batch: Batch) -> None:
         if requests:

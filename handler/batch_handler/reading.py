@@ -6,8 +6,9 @@ An error is a value in the place of its record or of its request. What is run of
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -19,7 +20,7 @@ from batch_handler.formats.values import OUTPUT_KEY
 from batch_handler.internal import ALONE, REFUSED
 from batch_handler.microbatch import LATE, guarded
 from batch_handler.request import Payload, Record, Request
-from batch_handler.settings import MIB, SettingError, Settings
+from batch_handler.settings import MEGAPIXEL, MIB, SettingError, Settings
 from batch_handler.stages import DECODE, TOKENISE, timed
 from batch_handler.tasks import Encoded, Task
 from batch_handler.worker_log import about
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 ENCODED_AT_ONCE = 512
 """Most records that are tokenised between two looks at the clock."""
 ENCODED_FIRST = 16
-"""So many at the beginning, while nobody knows what one takes: a picture of 50 million pixels needs half a second."""
+"""So many at the beginning, while nobody knows what one takes. Of pictures, one: it may need seconds."""
 LOOK_S = 0.5
 """How far apart the looks may be before fewer are taken."""
 
@@ -114,6 +115,13 @@ class Reader:
             max_records=settings.max_records,
             streams=hasattr(task, "stream"),
         )
+        self._pixels: Callable[[Record], int] | None = getattr(task, "pixels", None)
+        self._most_pixels = settings.pixel_limit
+
+    @property
+    def slow(self) -> bool:
+        """Whether even a short request may take long to read: pictures are decoded then."""
+        return self._pixels is not None
 
     def read(self, works: Sequence[Work]) -> Sequence[Work]:
         """Read and tokenise all of them, the records of all requests together."""
@@ -141,7 +149,9 @@ class Reader:
             body = negotiation.content(request.body, headers.get("Content-Encoding"), self._limit)
             if own.format.holds in formats.TEXTUAL:
                 body = negotiation.utf8(body, charset)
-            work.payload = without_refused(self._keys_reserved(own.format.read(body, self._options)), request)
+            payload = own.format.read(body, self._options)
+            self._check_pixels(payload.records, work.batch.until)
+            work.payload = without_refused(self._keys_reserved(payload), request)
         except ServiceError as error:
             work.error = error
         except RecursionError:
@@ -150,6 +160,19 @@ class Reader:
             with about((request.callers_id,)):
                 log.exception("request %s could not be read", request.callers_id)
             work.error = ServiceError(ErrorType.MODEL_ERROR, "the request could not be read; the log has its id")
+
+    def _check_pixels(self, records: Sequence[Record | ServiceError], until: float) -> None:
+        """Raises ServiceError (413) before anything is decoded where the pictures are too much together."""
+        if self._pixels is None or self._most_pixels == math.inf:
+            return
+        total = 0
+        for record in records:
+            if time.monotonic() > until:
+                raise LATE
+            if isinstance(record, Record):
+                total += self._pixels(record)
+                if total > self._most_pixels:
+                    raise _too_many_pixels(int(self._most_pixels), record.number)
 
     def _keys_reserved(self, payload: Payload) -> Payload:
         """A caller's own key may not take the place of one of the result's: that is the error of its records."""
@@ -174,7 +197,8 @@ class Reader:
     def _encoded(self, records: Sequence[Record], works: Sequence[Work]) -> Iterator[Encoded | ServiceError]:
         """Records to tokens, a part at a time: when the time of their batch is over, the rest is late."""
         over = min((work.batch.until for work in works), default=0.0)
-        start, count = 0, ENCODED_FIRST
+        most = 1 if self.slow else ENCODED_AT_ONCE
+        start, count = 0, min(ENCODED_FIRST, most)
         while start < len(records):
             part = records[start : start + count]
             began = time.monotonic()
@@ -183,7 +207,15 @@ class Reader:
                 return
             yield from guarded(lambda indices: self._task.encode([part[i] for i in indices]), range(len(part)))  # noqa: B023
             start += len(part)
-            count = min(ENCODED_AT_ONCE, count * 4) if time.monotonic() - began < LOOK_S else max(1, count // 4)
+            count = min(most, count * 4) if time.monotonic() - began < LOOK_S else max(1, count // 4)
+
+
+def _too_many_pixels(most: int, number: int) -> ServiceError:
+    message = (
+        f"the pictures up to this one have more than {most // MEGAPIXEL} megapixels together: send fewer or smaller ones at "
+        "once, or raise BYOC_MAX_MEGAPIXELS"
+    )
+    return ServiceError(ErrorType.PAYLOAD_TOO_LARGE, message, number)
 
 
 def without_refused(payload: Payload, request: Request) -> Payload:

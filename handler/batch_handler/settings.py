@@ -21,6 +21,9 @@ OUR_PREFIX = "BYOC_"
 SAGEMAKER_TS_PREFIX = "SAGEMAKER_TS_"
 MIB = 1024 * 1024
 DEFAULT_PAYLOAD_MB = 25
+MEGAPIXEL = 1_000_000
+DEFAULT_MEGAPIXELS = 500
+"""Forty photos of twelve megapixels, or ten of the largest picture that is taken."""
 STREAM_PAYLOAD_MB = 100
 TRANSFORM_PAYLOAD_MB = 6
 TRANSFORM_TOTAL_MB = 100
@@ -208,6 +211,7 @@ TABLE: dict[str, Setting] = {
         ("SAGEMAKER_MAX_PAYLOAD_IN_MB",), whole(0, 1_024), "a whole number of MB from 0 (a stream) to 1024"
     ),
     "max_records": Setting(("BYOC_MAX_RECORDS",), whole(1, 100_000_000), "a whole number of records from 1", 500_000),
+    "max_megapixels": Setting(("BYOC_MAX_MEGAPIXELS",), whole(1, 1_000_000), "a whole number of megapixels from 1 to 1000000"),
     "max_response_mb": Setting(("BYOC_MAX_RESPONSE_MB",), whole(1, 2_000), "a whole number of MB from 1 to 2000"),
     "default_accept": Setting(("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT",), words, "a media type"),
     "log_level": Setting(
@@ -287,6 +291,7 @@ class Settings:
     queue_size: int
     max_payload_mb: int | None
     max_records: int
+    max_megapixels: int | None
     max_response_mb: int | None
     default_accept: str | None
     log_level: str
@@ -322,6 +327,13 @@ class Settings:
         if self.max_payload_mb is None:
             return DEFAULT_PAYLOAD_MB
         return self.max_payload_mb or STREAM_PAYLOAD_MB
+
+    @property
+    def pixel_limit(self) -> float:
+        """Pixels that a request's pictures may have together: what a slow core decodes in half of an endpoint's minute."""
+        if self.max_megapixels is None:
+            return math.inf if self.batch_transform else DEFAULT_MEGAPIXELS * MEGAPIXEL
+        return self.max_megapixels * MEGAPIXEL
 
     @property
     def placeholders(self) -> bool:

@@ -86,7 +86,7 @@ def picture(data: bytes) -> None:
     if len(data) < 2:
         return
     try:
-        decoded = pictures.picture(data[1:] if data[0] % 2 else base64.b64encode(data[1:]).decode())
+        decoded = pictures.decoded(pictures.opened(data[1:] if data[0] % 2 else base64.b64encode(data[1:]).decode()))
     except ServiceError as error:
         refusal(error)
         return
@@ -97,7 +97,7 @@ def picture(data: bytes) -> None:
 def picture_text(data: bytes) -> None:
     """Any text where base64 belongs."""
     try:
-        pictures.picture(data.decode("utf-8", "replace"))
+        pictures.opened(data.decode("utf-8", "replace"))
     except ServiceError as error:
         refusal(error)
 

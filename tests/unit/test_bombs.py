@@ -53,7 +53,7 @@ def test_a_picture_that_claims_more_than_it_holds_is_refused_within_bounds(name:
     body = PICTURES[name].body()
     with bounded():
         try:
-            pictures.picture(body)
+            pictures.decoded(pictures.opened(body))
             status = 200
         except ServiceError as error:
             status = error.status

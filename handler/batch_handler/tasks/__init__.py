@@ -75,6 +75,13 @@ class Task(Protocol):
         """A few records for warming up."""
 
 
+class Seeing(Task, Protocol):
+    """A task whose records are pictures: a few bytes may be very much work."""
+
+    def pixels(self, record: Record) -> int:
+        """How many a record claims to have, before it is decoded; 0 where it cannot be."""
+
+
 class Streaming(Task, Protocol):
     """A task that can also send the answer to one record in pieces, where its parameter ``stream`` asks for it."""
 

@@ -16,7 +16,7 @@ from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
 from batch_handler.tasks.parameters import Parameter, one_of, whole
-from batch_handler.tasks.pictures import Pictures, sample
+from batch_handler.tasks.pictures import Pictures, pixels_of, sample
 from batch_handler.tasks.pretrained import load_model
 from batch_handler.tasks.text_classification import FUNCTIONS, default_function
 
@@ -47,6 +47,10 @@ class ImageClassification:
     def description(self) -> str:
         """Labels."""
         return f"engine=eager labels={len(self._labels)}"
+
+    def pixels(self, record: Record) -> int:
+        """What a record's picture claims to have."""
+        return pixels_of(record)
 
     def encode(self, records: Sequence[Record]) -> list[Encoded | ServiceError]:
         """Decode and process pictures."""

@@ -16,7 +16,7 @@ from batch_handler.request import Record
 from batch_handler.settings import Settings
 from batch_handler.tasks import Encoded
 from batch_handler.tasks.parameters import Parameter, boolean
-from batch_handler.tasks.pictures import Pictures, sample
+from batch_handler.tasks.pictures import Pictures, pixels_of, sample
 from batch_handler.tasks.pretrained import load_model
 
 Features = numpy.ndarray[Any, Any]
@@ -40,6 +40,10 @@ class ImageFeatures:
     def description(self) -> str:
         """The engine."""
         return "engine=eager"
+
+    def pixels(self, record: Record) -> int:
+        """What a record's picture claims to have."""
+        return pixels_of(record)
 
     def encode(self, records: Sequence[Record]) -> list[Encoded | ServiceError]:
         """Decode and process pictures."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,9 @@ from batch_handler.tasks import Encoded
 from batch_handler.tasks.parameters import Parameter, checked
 
 PIXEL_LIMIT = 50_000_000
-"""More than any usual camera gives; three bytes each once decoded."""
+"""More than any usual camera gives. While it is processed it takes 650 MB."""
+LARGE = 16_000_000
+"""Pixels beyond which pictures are processed one at a time, for the memory's sake."""
 MOST_READS = 200_000
 """Times that a file is read from; a PNG of 25 MB in chunks of 8 KiB takes 10,000."""
 USUAL_PATCH = 16
@@ -39,6 +43,7 @@ class Pictures:
         )
         patch = getattr(config, "patch_size", None)
         self._patch = patch if isinstance(patch, int) and patch > 0 else USUAL_PATCH
+        self._one_large = threading.Lock()
 
     def encode(self, records: Sequence[Record], known: Mapping[str, Parameter]) -> list[Encoded | ServiceError]:
         """Check, decode and process; ``length`` counts the patches that the model sees."""
@@ -47,7 +52,9 @@ class Pictures:
     def _encoded(self, record: Record, known: Mapping[str, Parameter]) -> Encoded | ServiceError:
         try:
             parameters = checked(record.parameters, known)
-            pixels = self._processor(images=picture(record.inputs), return_tensors="np")["pixel_values"][0]
+            file = opened(record.inputs)
+            with self._one_large if file.width * file.height > LARGE else nullcontext():
+                pixels = self._processor(images=decoded(file), return_tensors="np")["pixel_values"][0]
         except ServiceError as error:
             return error
         height, width = pixels.shape[-2:]
@@ -69,12 +76,34 @@ class _File(io.BytesIO):
         return super().read(size)
 
 
-def picture(inputs: Any) -> Any:
-    """A decoded picture, upright and in RGB. Raises ServiceError (400) for one that is broken, too large or none."""
+def pixels_of(record: Record) -> int:
+    """How many pixels a record's picture has, before any is decoded; 0 where it is none that could be."""
     try:
-        opened = Image.open(_File(_bytes(inputs)), formats=tuple(MEDIA_TYPES.values()))
-        _check_size(opened.width * opened.height)
-        return ImageOps.exif_transpose(opened).convert("RGB")
+        file = opened(record.inputs)
+    except ServiceError:
+        return 0
+    return int(file.width * file.height)
+
+
+def opened(inputs: Any) -> Any:
+    """A picture of which only the header was read. Raises ServiceError (400) for one that is broken, too large or none."""
+    with _faults_told():
+        file = Image.open(_File(_bytes(inputs)), formats=tuple(MEDIA_TYPES.values()))
+        if file.width * file.height > PIXEL_LIMIT:
+            raise _too_large()
+        return file
+
+
+def decoded(file: Any) -> Any:
+    """The picture upright and in RGB. Raises ServiceError (400) for a broken one."""
+    with _faults_told():
+        return ImageOps.exif_transpose(file).convert("RGB")
+
+
+@contextmanager
+def _faults_told() -> Iterator[None]:
+    try:
+        yield
     except UnidentifiedImageError:
         raise invalid_record(f"the bytes are not {ACCEPTED}") from None
     except Image.DecompressionBombError:
@@ -104,11 +133,6 @@ def _bytes(inputs: Any) -> bytes:
         return base64.b64decode("".join(encoded.split()), validate=True)
     except (binascii.Error, ValueError):
         raise invalid_record(f"'inputs' is not base64: send {ACCEPTED} as a base64 text, or its bytes as image/*") from None
-
-
-def _check_size(pixels: int) -> None:
-    if pixels > PIXEL_LIMIT:
-        raise _too_large()
 
 
 def _too_large() -> ServiceError:
