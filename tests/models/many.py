@@ -56,20 +56,22 @@ def _classifier() -> Path:
     return encoders.save(Path(tempfile.mkdtemp(prefix="many-")) / "model")
 
 
-def save_script(directory: Path, word: str) -> Path:
-    """SageMaker's code/inference.py. It ends or waits when a request says so."""
+def save_script(directory: Path, word: str, config: str = "") -> Path:
+    """SageMaker's code/inference.py. It ends or waits when a request says so. `config` becomes its model-config.yaml."""
     (directory / "code").mkdir(parents=True)
     (directory / "code" / "inference.py").write_text(SCRIPT.format(word=word), "utf-8")
+    (directory / "model-config.yaml").write_text(config, "utf-8")
     return directory
 
 
-def save_archive(directory: Path, word: str) -> Path:
-    """A TorchServe archive with a handler of its own."""
+def save_archive(directory: Path, word: str, config: str = "", handler: str = HANDLER) -> Path:
+    """A TorchServe archive with a handler of its own, and with `config` as its model-config.yaml."""
     directory.mkdir(parents=True)
-    model = {"modelName": "some", "modelVersion": "3.0", "handler": "constant.py:handle"}
+    model = {"modelName": "some", "modelVersion": "3.0", "handler": "own.py:handle", "configFile": "model-config.yaml"}
     with zipfile.ZipFile(directory / "some.mar", "w") as archive:
         archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"runtime": "python", "model": model}))
-        archive.writestr("constant.py", HANDLER.format(word=word))
+        archive.writestr("own.py", handler.format(word=word))
+        archive.writestr("model-config.yaml", config)
     return directory
 
 

@@ -70,11 +70,9 @@ def test_a_model_that_cannot_be_loaded_leaves_nothing_but_its_reason(
     assert many.word_of(shelf.call("broken", TEXT)) == "better"
 
 
-def test_a_foreign_handler_that_cannot_be_imported_is_told_so(
-    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(many, "HANDLER", "import no_such_module\n")
-    status, _, message = error(shelf.load("foreign", many.save_archive(tmp_path / "archive", "")))
+def test_a_foreign_handler_that_cannot_be_imported_is_told_so(shelf: Shelf, tmp_path: Path) -> None:
+    broken = many.save_archive(tmp_path / "archive", "", handler="import no_such_module\n")
+    status, _, message = error(shelf.load("foreign", broken))
     assert status == 500
     assert "no_such_module" in message
 
