@@ -69,6 +69,62 @@ def test_a_batchable_script_shares_one_call_and_only_the_culprit_fails(tmp_path:
     assert mixed[3].headers.get("x-request-id", "the script failed") in output
 
 
+EDGES: dict[bytes, Any] = {
+    b"[1e999, -Infinity, NaN, 1]": [None, None, None, 1.0],
+    b"[1e-400, -0.0, 16777217]": [0.0, 0.0, 16777216.0],
+    b"[null, true]": [None, 1.0],
+    b"[]": [],
+    b"[" + b"9" * 400 + b"]": 400,
+    b"[" + b"9" * 5_000 + b"]": 400,
+    b"9" * 1_000_000: 400,
+    b'["\\ud800"]': 400,
+    b'["\xed\xa0\x80"]': 400,
+    b'{"\\udfff": 1}': 400,
+    b"[" * 1_000_000: 400,
+    b"[\xff]": 400,
+    b"": 400,
+}
+"""Bodies at the edge of JSON, with the values that a script's default functions give back of them, or their status."""
+RESULTS = {
+    "[10 ** 400, -(10 ** 400)]": [10**400, -(10**400)],
+    "[float('nan'), float('inf'), -float('inf')]": [None, None, None],
+    "{'\\ud800': ['\\udfff']}": {"?": ["?"]},
+    "10 ** 5_000": 500,
+    "{(1, 2): numpy.int64(2 ** 62)}": {"(1, 2)": 2**62},
+    "functools.reduce(lambda inner, _: [inner], range(100_000), [])": 500,
+}
+"""What a script may return, as the default output_fn writes it, or the status of what it has no word for."""
+
+
+def test_the_edges_of_json_are_answered_or_refused_and_end_no_worker(tmp_path: Path) -> None:
+    echo = scripts.save_script(tmp_path / "echo", "def model_fn(model_dir): return lambda tensor: tensor")
+    with RunningServer(echo) as server:
+        workers = server.workers()
+        given = {body: server.invoke(body, Accept="application/json") for body in EDGES}
+        rows = server.invoke("nan,inf,1e999\n-inf,-0," + "9" * 5_000, "text/csv", Accept="application/json")
+        assert server.workers() == workers
+    for body, answer in given.items():
+        found = answer.json() if answer.status_code == 200 else answer.status_code
+        assert found == EDGES[body], body[:40]
+    assert rows.json() == [[None, None, None], [None, 0.0, None]]
+
+
+def test_results_at_the_edge_of_json_are_written_or_told_and_end_no_worker(tmp_path: Path) -> None:
+    text = """
+        import functools, numpy
+        def model_fn(model_dir): return None
+        def input_fn(data, content_type): return data if isinstance(data, str) else data.decode()
+        def predict_fn(data, model): return eval(data)
+        """
+    with RunningServer(scripts.save_script(tmp_path / "model", text)) as server:
+        workers = server.workers()
+        given = {result: server.invoke(result, "text/plain", Accept="application/json") for result in RESULTS}
+        assert server.workers() == workers
+    for result, answer in given.items():
+        found = answer.json() if answer.status_code == 200 else answer.status_code
+        assert found == RESULTS[result], (result, answer.text[:200])
+
+
 def test_a_thread_safe_script_runs_in_one_worker_of_many_threads(tmp_path: Path) -> None:
     text = """
         import time
