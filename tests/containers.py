@@ -16,6 +16,21 @@ from running import START_LIMIT_S, START_LINE, Endpoint
 
 DOCKER = os.environ.get("DOCKER", "docker")
 IMAGE = os.environ.get("IMAGE", "torchserve-byoc:cpu")
+WORKER = "model_service_worker.py"
+NO_RIGHTS = ("--user", "12345:12345", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+NO_DISK = ("--read-only", "--tmpfs", "/tmp")
+HARDENED = (*NO_RIGHTS, *NO_DISK)
+"""What the strictest users of the image give it, and the tests as a rule: some user, no right, nothing but /tmp to write to."""
+UNLOCKED = ()
+"""As `docker run` starts it: as root, with all that docker allows and a file system that outlives a restart."""
+ANONYMOUS_MEMORY = """
+import pathlib
+root = pathlib.Path("/sys/fs/cgroup")
+v2 = root / "memory.stat"
+words = (v2 if v2.exists() else root / "memory" / "memory.stat").read_text().split()
+counts = dict(zip(words[::2], map(int, words[1::2])))
+print(counts.get("anon", counts.get("total_rss")))
+"""
 
 
 def docker(*arguments: str, check: bool = True, limit_s: float = 120.0) -> subprocess.CompletedProcess[str]:
@@ -24,7 +39,10 @@ def docker(*arguments: str, check: bool = True, limit_s: float = 120.0) -> subpr
 
 
 class Container(Endpoint):
-    """`docker run … IMAGE serve`, removed at the end. Use it as a context manager."""
+    """`docker run … IMAGE serve`, removed at the end. Use it as a context manager.
+
+    ``options`` follow ``locks``: of a user or the /tmp that both name, docker takes the one in ``options``.
+    """
 
     def __init__(
         self,
@@ -33,6 +51,7 @@ class Container(Endpoint):
         options: Sequence[str] = (),
         wait: bool = True,
         image: str = IMAGE,
+        locks: Sequence[str] = HARDENED,
     ) -> None:
         self.name = f"byoc-test-{uuid.uuid4().hex[:12]}"
         variables = [word for name, value in (settings or {}).items() for word in ("--env", f"{name}={value}")]
@@ -41,7 +60,7 @@ class Container(Endpoint):
             *("run", "--detach", "--name", self.name),
             *(() if isolated else ("--publish", "127.0.0.1::8080")),
             *("--volume", f"{model}:/opt/ml/model:ro"),
-            *(*variables, *options, image, "serve"),
+            *(*variables, *locks, *options, image, "serve"),
         )
         super().__init__("" if isolated else self._address())
         if wait:
@@ -87,6 +106,15 @@ class Container(Endpoint):
         """Process id (the host's) and user id of every process whose command holds a word."""
         table = docker("top", self.name, "-eo", "pid,uid,args").stdout.splitlines()[1:]
         return [(int(row.split()[0]), row.split()[1]) for row in table if word in row]
+
+    def worker(self) -> int:
+        """The process id (the host's) of the only worker."""
+        ((pid, _),) = self.processes(WORKER)
+        return pid
+
+    def memory(self) -> int:
+        """Bytes that the container's processes hold for themselves, shared pages once."""
+        return int(self.python(ANONYMOUS_MEMORY))
 
     def wait(self, limit_s: float = 60.0) -> int:
         """The exit code, once the container has ended."""

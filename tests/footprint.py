@@ -12,9 +12,9 @@ from typing import Self
 
 import numpy as np
 
-from containers import Container
+from containers import WORKER, Container
 
-PARTS = {"frontend": "byoc.endpoints.Frontend", "worker": "model_service_worker.py"}
+PARTS = {"frontend": "byoc.endpoints.Frontend", "worker": WORKER}
 KIB_PER_MB = 1024
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bombs import ARRAYS, BODIES, HEADERS, PICTURES, Bomb
 from canary import Canary
-from containers import Container, readable
+from containers import WORKER, Container, readable
 from models import vision
 
 PATIENT = {"SAGEMAKER_TS_RESPONSE_TIMEOUT": "300"}
@@ -30,7 +30,7 @@ def throw(container: Container, bombs: Mapping[str, Bomb], *others: int) -> None
 @pytest.mark.timeout(900)
 def test_bodies_and_headers_go_off_harmlessly_in_a_small_container(image: str, encoder: Path) -> None:
     with Container(encoder, PATIENT, SMALL) as container:
-        workers = container.processes("model_service_worker.py")
+        workers = container.processes(WORKER)
         with Canary(container) as canary:
             throw(container, BODIES)
             throw(container, ARRAYS, NOT_READ)
@@ -39,7 +39,7 @@ def test_bodies_and_headers_go_off_harmlessly_in_a_small_container(image: str, e
                     answer = container.http.post("/invocations", content=b'"a"', headers={header: value})
                     assert answer.status_code in (200, 400, 406, 415, 431), f"{name}: {answer.status_code}"
         canary.assert_well()
-        assert container.processes("model_service_worker.py") == workers, "a worker died"
+        assert container.processes(WORKER) == workers, "a worker died"
         assert container.state()["OOMKilled"] is False
 
 
@@ -47,9 +47,9 @@ def test_bodies_and_headers_go_off_harmlessly_in_a_small_container(image: str, e
 def test_pictures_go_off_harmlessly_in_a_small_container(image: str, tmp_path: Path) -> None:
     model = readable(vision.save(tmp_path / "vit"))
     with Container(model, options=SMALL) as container:
-        workers = container.processes("model_service_worker.py")
+        workers = container.processes(WORKER)
         throw(container, PICTURES)
         good = container.invoke(vision.encoded(vision.pixels(1)), "image/png")
         assert good.status_code == 200
-        assert container.processes("model_service_worker.py") == workers, "a worker died"
+        assert container.processes(WORKER) == workers, "a worker died"
         assert container.state()["OOMKilled"] is False

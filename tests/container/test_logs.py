@@ -9,8 +9,7 @@ from containers import Container, docker
 
 
 def test_json_holds_for_every_line_from_the_start_to_the_end(encoder: Path) -> None:
-    hardened = ("--read-only", "--tmpfs", "/tmp", "--user", "12345:0", "--tty")
-    with Container(encoder, {"BYOC_LOG_FORMAT": "json"}, hardened) as container:
+    with Container(encoder, {"BYOC_LOG_FORMAT": "json"}, ("--tty",)) as container:
         container.invoke({"inputs": "secret words"}, X_Request_Id="r-1")
         container.invoke({"inputs": 1}, X_Request_Id="r-2")
         docker("stop", container.name)

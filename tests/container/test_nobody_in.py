@@ -9,12 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from containers import Container, docker
+from containers import UNLOCKED, Container, docker
 
-HARDENED = (
-    *("--read-only", "--tmpfs", "/tmp", "--user", "12345:12345", "--cap-drop", "ALL"),
-    *("--security-opt", "no-new-privileges", "--pids-limit", "256"),
-)
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "kettle-secret-1", "DATABASE_PASSWORD": "kettle-secret-2", "HF_TOKEN": "kettle-secret-3"}
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 # Every URL pattern in the handlers of TorchServe 0.12: inference, management, KServe 1 and 2, workflows, metrics, tokens.
@@ -70,7 +66,7 @@ def rights(container: Container) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def plain(encoder: Path) -> Iterator[Container]:
     """As `docker run` starts it, with secrets about and the log at its most talkative."""
-    with Container(encoder, {**SECRETS, "SAGEMAKER_CONTAINER_LOG_LEVEL": "DEBUG"}) as container:
+    with Container(encoder, {**SECRETS, "SAGEMAKER_CONTAINER_LOG_LEVEL": "DEBUG"}, locks=UNLOCKED) as container:
         container.invoke({"inputs": "a quiet kettle"})
         container.invoke("{", "application/json")
         yield container
@@ -79,7 +75,7 @@ def plain(encoder: Path) -> Iterator[Container]:
 @pytest.fixture(scope="module")
 def hardened(encoder: Path) -> Iterator[Container]:
     """Every lock that docker offers."""
-    with Container(encoder, options=HARDENED) as container:
+    with Container(encoder, options=("--pids-limit", "256")) as container:
         yield container
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from containers import Container
+from containers import HARDENED, NO_DISK, UNLOCKED, WORKER, Container
 
-HARDENED = ("--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 CONDITIONS = {
     "as any user": ("--user", "12345:0"),
-    "read-only": ("--read-only", "--tmpfs", "/tmp"),
-    "hardened": HARDENED,
-    "hardened, any user, small": (*HARDENED, "--user", "12345:12345", "--memory", "1500m", "--cpus", "1"),
+    "read-only": NO_DISK,
+    "hardened, as root": (*HARDENED, "--user", "0:0"),
+    "hardened, small": (*HARDENED, "--memory", "1500m", "--cpus", "1"),
 }
 ASK_INSIDE = """
 import json, urllib.request
@@ -28,7 +27,7 @@ print(urllib.request.urlopen(request, timeout=30).read().decode())
 @pytest.fixture(scope="module")
 def ordinary(encoder: Path) -> Iterator[Container]:
     """A container of no condition: it starts as root."""
-    with Container(encoder) as container:
+    with Container(encoder, locks=UNLOCKED) as container:
         yield container
 
 
@@ -41,7 +40,7 @@ def expected(ordinary: Container) -> list[float]:
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_the_answer_is_the_same(encoder: Path, expected: list[float], condition: str) -> None:
-    with Container(encoder, options=CONDITIONS[condition]) as container:
+    with Container(encoder, locks=CONDITIONS[condition]) as container:
         answer = container.invoke({"inputs": "a quiet kettle"})
         assert answer.status_code == 200
         assert answer.json() == pytest.approx(expected, abs=1e-5)
@@ -49,12 +48,12 @@ def test_the_answer_is_the_same(encoder: Path, expected: list[float], condition:
 
 
 def test_it_serves_without_any_network(encoder: Path, expected: list[float]) -> None:
-    with Container(encoder, options=("--network", "none", "--read-only", "--tmpfs", "/tmp")) as container:
+    with Container(encoder, options=("--network", "none")) as container:
         assert json.loads(container.python(ASK_INSIDE)) == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_server_gives_up_root_when_it_may(ordinary: Container) -> None:
-    users = {user for word in ("byoc.endpoints.Frontend", "model_service_worker.py") for _, user in ordinary.processes(word)}
+    users = {user for word in ("byoc.endpoints.Frontend", WORKER) for _, user in ordinary.processes(word)}
     assert users == {"10001"}
 
 
