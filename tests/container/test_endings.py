@@ -7,58 +7,132 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from containers import Container, docker
+from containers import WORKER, Container, docker
+from incidents import JSON_LINES, SAID_SO_LIMIT_S, Call, Incident, Told, known, wait_for_calls
 
-LONG_BODY = b"\n".join(b'{"inputs": "line %d: %b"}' % (number, b"words and more words " * 20) for number in range(250))
+LONG_BODY = b"\n".join(b'{"inputs": "line %d: %b"}' % (number, b"words and more words " * 20) for number in range(100))
+TEXT = {"inputs": "a quiet kettle"}
+NOTHING = Call(TEXT, None)
+"""A call that nobody expects to be answered."""
 
 
-def test_sigterm_loses_no_request_in_flight(encoder: Path) -> None:
+def ended(incident: Incident, told: Told) -> tuple[int, float]:
+    """Wait for the container's end: its exit code, and the seconds that it took."""
+    found = incident.ends()
+    told(incident.row())
+    return found
+
+
+def last_words(incident: Incident, container: Container, told: Told) -> str:
+    """Wait for an end that is no success; the container's last line."""
+    code, _ = ended(incident, told)
+    assert code != 0
+    return container.logs().splitlines()[-1]
+
+
+def test_sigterm_loses_no_request_in_flight(encoder: Path, told: Told) -> None:
     with Container(encoder) as container:
-        with ThreadPoolExecutor(3) as pool:
-            slow = [pool.submit(container.invoke, LONG_BODY, "application/jsonlines") for _ in range(3)]
-            time.sleep(1.5)
+        long = known(container, LONG_BODY, JSON_LINES)
+        with Incident(container, "SIGTERM while busy", NOTHING) as incident:
+            for _ in range(3):
+                incident.call(long)
+            wait_for_calls(container, 3)
+            incident.begin()
             docker("kill", "--signal", "TERM", container.name)
-            time.sleep(0.5)
-            refused = container.invoke({"inputs": "too late"})
-            answers = [each.result() for each in slow]
-        assert [answer.status_code for answer in answers] == [200, 200, 200]
-        assert all(len(answer.content.splitlines()) == 250 for answer in answers)
-        assert refused.status_code == 503
-        assert refused.headers["Retry-After"]
-        assert container.wait() == 0
+            container.wait_for_ping(503, SAID_SO_LIMIT_S)
+            incident.call(NOTHING)
+            code, _ = ended(incident, told)
+        row = incident.row()
+    assert (row.seen, row.lost, code) == ("3 × 200, 1 × 503 Stopping", 0, 0)
 
 
-def test_an_idle_container_stops_at_once(encoder: Path) -> None:
-    with Container(encoder) as container:
-        started = time.monotonic()
+def test_an_idle_container_stops_at_once(encoder: Path, told: Told) -> None:
+    with Container(encoder) as container, Incident(container, "SIGTERM while idle", NOTHING) as incident:
+        incident.begin()
         docker("stop", "--time", "30", container.name)
-        assert time.monotonic() - started < 10
-        assert container.state()["ExitCode"] == 0
+        code, seconds = ended(incident, told)
+    assert code == 0
+    assert seconds < 10
 
 
-def test_sigterm_during_the_start_ends_it(encoder: Path) -> None:
-    with Container(encoder, wait=False) as container:
+def test_sigterm_during_the_start_ends_it(encoder: Path, told: Told) -> None:
+    with Container(encoder, wait=False) as container, Incident(container, "SIGTERM during the start", NOTHING) as incident:
         time.sleep(1.0)
+        incident.begin()
         docker("stop", "--time", "30", container.name)
-        assert container.state()["ExitCode"] == 0
+        code, _ = ended(incident, told)
+    assert code == 0
 
 
-def test_a_killed_worker_shows_in_ping_and_is_replaced(encoder: Path) -> None:
+def test_a_killed_worker_shows_in_ping_and_calls_are_refused_until_it_is_replaced(encoder: Path) -> None:
     with Container(encoder) as container:
-        before = container.invoke({"inputs": "before"}).json()
-        ((worker, _),) = container.processes("model_service_worker.py")
-        os.kill(worker, signal.SIGKILL)
+        os.kill(container.worker(), signal.SIGKILL)
         container.wait_for_ping(503, 10)
-        refused = container.invoke({"inputs": "meanwhile"})
+        refused = container.invoke(TEXT)
         assert refused.status_code == 503
         assert refused.headers["Retry-After"]
-        container.wait_for_ping(200, 60)
-        assert container.invoke({"inputs": "before"}).json() == pytest.approx(before, abs=1e-5)
+
+
+def test_without_java_the_container_ends_with_a_reason(encoder: Path, told: Told) -> None:
+    with Container(encoder) as container:
+        long = known(container, LONG_BODY, JSON_LINES)
+        with Incident(container, "java killed, a call in flight", NOTHING) as incident:
+            incident.call(long)
+            wait_for_calls(container, 1)
+            ((java, _),) = container.processes("byoc.endpoints.Frontend")
+            incident.begin()
+            os.kill(java, signal.SIGKILL)
+            assert "java was killed" in last_words(incident, container, told)
+
+
+@pytest.mark.parametrize("loading_s", [0.0, 1.0])
+def test_a_worker_killed_while_it_loads_first_ends_the_container_with_a_reason(
+    encoder: Path, told: Told, loading_s: float
+) -> None:
+    with Container(encoder, wait=False) as container:
+        deadline = time.monotonic() + 60
+        while not container.processes(WORKER):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(loading_s)
+        assert container.ping() != 200
+        with Incident(container, f"worker killed {loading_s:g} s after its first start", NOTHING) as incident:
+            victim = container.worker()
+            incident.begin()
+            os.kill(victim, signal.SIGKILL)
+            last = last_words(incident, container, told)
+    assert "the model could not be loaded: its worker was killed" in last
+
+
+def test_workers_that_cannot_start_again_end_the_container_with_a_reason(broken: Callable[[str], Path], told: Told) -> None:
+    model = broken("model")
+    with (
+        Container(model, {"BYOC_MAX_RESTARTS": "2"}) as container,
+        Incident(container, "worker killed, none can start again", NOTHING) as incident,
+    ):
+        weights = model / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:1000])
+        victim = container.worker()
+        incident.begin()
+        os.kill(victim, signal.SIGKILL)
+        assert "the model cannot be loaded" in last_words(incident, container, told)
+        assert incident.said_so is not None
+        assert incident.said_so < SAID_SO_LIMIT_S
+
+
+def test_a_full_tmp_at_the_start_is_one_sentence(encoder: Path, told: Told) -> None:
+    with (
+        Container(encoder, options=("--tmpfs", "/tmp:size=4k"), wait=False) as container,
+        Incident(container, "/tmp full at the start", NOTHING) as incident,
+    ):
+        incident.begin()
+        last = last_words(incident, container, told)
+    assert "/tmp" in last
+    assert "Traceback" not in last
 
 
 def truncate(path: Path) -> None:
@@ -103,9 +177,13 @@ def test_a_truncated_archive_ends_the_start_with_its_name(tmp_path: Path) -> Non
         assert "model.mar" in container.logs().splitlines()[-1]
 
 
-def test_too_little_memory_is_named(encoder: Path) -> None:
-    with Container(encoder, options=("--memory", "250m", "--memory-swap", "250m"), wait=False) as container:
-        assert container.wait(120) != 0
+def test_too_little_memory_is_named(encoder: Path, told: Told) -> None:
+    with (
+        Container(encoder, options=("--memory", "250m", "--memory-swap", "250m"), wait=False) as container,
+        Incident(container, "too little memory to start", NOTHING) as incident,
+    ):
+        incident.begin()
+        last_words(incident, container, told)
         last = container.logs().splitlines()[-3:]
     assert any("memory" in line and "250" in line for line in last)
 
