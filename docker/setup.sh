@@ -233,21 +233,48 @@ do_lint() {
     $bin/shellcheck "${scripts[@]}"
 }
 
-# One pytest run, so that its summary is the last word; without an engine the warning is.
+# On two processors what may run side by side, while the images are built; then, one by one, what starts servers and
+# containers or asks a clock. Each runs whatever became of the one before, and the last line tells of all.
 do_test() {
-    local suites=(tests/unit tests/server tests/transform tests/deploy tests/load tests/gpu)
+    local suites=(tests/unit tests/server tests/transform tests/deploy tests/load tests/gpu) images='' failed=()
     if has_engine; then
-        do_image cpu
+        echo "building the images meanwhile (build/images.log)"
+        build_images >build/images.log 2>&1 &
+        images=$!
         fetch_prometheus
         # The image answers the conformance cases: the checkout does where there is no image, and in test-all.
-        DOCKER=$(docker_client) .venv/bin/pytest "${suites[@]}" tests/container --ignore tests/server/test_conformance.py
-        return
-    fi
-    if [ "${CI:-}" = true ]; then
+        suites+=(tests/container --ignore tests/server/test_conformance.py)
+        DOCKER=$(docker_client)
+        export DOCKER
+    elif [ "${CI:-}" = true ]; then
         fail "CI=true and no Docker engine answers: tests/container cannot run"
     fi
-    .venv/bin/pytest "${suites[@]}"
-    printf '\n%s\n' "##### NO DOCKER ENGINE ANSWERS: tests/container DID NOT RUN #####" >&2
+    # Two processes of two threads each would wait for one another on two processors.
+    OMP_NUM_THREADS=1 run_tests --numprocesses 2 --dist loadfile -m 'not serving and not alone' "${suites[@]}" \
+        || failed+=("tests that ran side by side")
+    if [ -n "$images" ] && ! wait "$images"; then
+        cat build/images.log >&2
+        failed+=("building the images")
+    fi
+    run_tests -m 'serving or alone' "${suites[@]}" || failed+=("tests that ran one by one")
+    if [ -z "$images" ]; then
+        printf '\n%s\n' "##### NO DOCKER ENGINE ANSWERS: tests/container DID NOT RUN #####" >&2
+    fi
+    [ ${#failed[@]} -eq 0 ] || fail "##### FAILED, see above: $(printf '%s; ' "${failed[@]}")#####"
+}
+
+# pytest's status, but whoever interrupts one run wants no other.
+run_tests() {
+    local status=0
+    .venv/bin/pytest "$@" || status=$?
+    [ $status -ne 2 ] || exit 2
+    return $status
+}
+
+# What the container tests run: the image of today's API, and that of the older one.
+build_images() {
+    do_image cpu
+    TRANSFORMERS=4 do_image cpu
 }
 
 # What takes longer than a person waits for: TEST_ALL adds it to the suites.

@@ -20,6 +20,8 @@ IDLE = 5_000
 CPUS = ("--cpus", "2")
 PING_LIMIT_S = 0.5
 
+pytestmark = pytest.mark.alone
+
 
 class Reachable(Container):
     """A container that is called at its own address, because Docker's proxy for published ports has limits of its own."""

@@ -26,6 +26,8 @@ QUICK = ("--seconds", "0.6", "--warm-up", "0.2")
 SLACK_MS = 60.0
 """How much later than promised a busy machine may be."""
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:

@@ -21,6 +21,8 @@ from running import RunningServer, descendants
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def encoder() -> Path:

@@ -125,6 +125,7 @@ def test_results_at_the_edge_of_json_are_written_or_told_and_end_no_worker(tmp_p
         assert found == RESULTS[result], (result, answer.text[:200])
 
 
+@pytest.mark.alone
 def test_a_thread_safe_script_runs_in_one_worker_of_many_threads(tmp_path: Path) -> None:
     text = """
         import time

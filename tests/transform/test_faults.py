@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from faulty_proxy import AFTER, BEFORE, CUT, FaultyProxy
 from runner import LINES, Runner
 from stand_in_container import StandIn, answer_lines
-
-from running import RunningServer
 
 QUICK = ("--invocations-max-retries", 3)
 
@@ -147,25 +143,6 @@ def test_when_no_container_is_left_the_job_ends_with_a_sentence_and_can_be_resum
         assert done.returncode == 0, done.stderr
         assert len(first) + len(container.bodies) <= 2_000 + 200  # half a second's work and what was in flight
     assert written(tmp_path) == expected(lines)
-
-
-@pytest.mark.parametrize("how", [BEFORE, AFTER, CUT])
-def test_nothing_is_lost_or_doubled_behind_a_proxy_that_spoils_every_fifth_answer(
-    run: Runner, server: RunningServer, tmp_path: Path, how: str
-) -> None:
-    rows = [{"id": number, "inputs": f"ka {number}"} for number in range(120)]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def rule(number: int, method: str, target: str) -> str | None:
-        return how if target == "/invocations" and number % 5 == 0 else None
-
-    with FaultyProxy(server.base_url, rule) as proxy:
-        done = run("--input", path, "--output", tmp_path / "out", *LINES, *QUICK, *spread(8), "--local", proxy.url)
-        assert proxy.spoilt >= 20
-    assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in (tmp_path / "out" / "rows.jsonl.out").read_text().splitlines()]
-    assert [row["id"] for row in found] == list(range(120))
 
 
 def test_what_the_container_asks_for_counts_unless_the_job_says_otherwise(run: Runner, lines: Path, tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import dirty_lines
 import pytest
+from faulty_proxy import AFTER, BEFORE, CUT, FaultyProxy
 from runner import LINES, Runner
 from stand_in_container import StandIn
 
 from running import RunningServer
+
+ONE_BY_ONE = ("--batch-strategy", "SingleRecord", "--max-concurrent-transforms", 8, "--invocations-max-retries", 3)
 
 
 def read(path: Path) -> list[Any]:
@@ -191,3 +194,22 @@ def test_what_only_sagemaker_carries_out_is_said_to_be_left_undone(run: Runner, 
     assert done.returncode == 0
     assert "note: DataCaptureConfig is for SageMaker alone" in done.stderr
     assert "ExperimentConfig" not in done.stderr
+
+
+@pytest.mark.parametrize("how", [BEFORE, AFTER, CUT])
+def test_nothing_is_lost_or_doubled_behind_a_proxy_that_spoils_every_fifth_answer(
+    run: Runner, server: RunningServer, tmp_path: Path, how: str
+) -> None:
+    rows = [{"id": number, "inputs": f"ka {number}"} for number in range(120)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def rule(number: int, method: str, target: str) -> str | None:
+        return how if target == "/invocations" and number % 5 == 0 else None
+
+    with FaultyProxy(server.base_url, rule) as proxy:
+        done = run("--input", path, "--output", tmp_path / "out", *LINES, *ONE_BY_ONE, "--local", proxy.url)
+        assert proxy.spoilt >= 20
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in (tmp_path / "out" / "rows.jsonl.out").read_text().splitlines()]
+    assert [row["id"] for row in found] == list(range(120))

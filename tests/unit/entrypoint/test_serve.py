@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[3]
-STAND_IN = Path(__file__).with_name("stand_in_java.py")
+STAND_IN_JAVA = Path(__file__).with_name("stand_in_java.py")
 MakeModel = Callable[..., Path]
 
 
@@ -36,7 +36,7 @@ def home(tmp_path: Path) -> Path:
     (frontend / "model-server.jar").touch()
     (root / "venv" / "bin" / "python").symlink_to(sys.executable)
     java = root / "jre" / "bin" / "java"
-    java.write_text(f'#!/bin/sh\nexec {sys.executable} -S {STAND_IN} "$@"\n')
+    java.write_text(f'#!/bin/sh\nexec {sys.executable} -S {STAND_IN_JAVA} "$@"\n')
     java.chmod(0o755)
     return root
 
