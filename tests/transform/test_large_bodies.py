@@ -28,10 +28,16 @@ def document(bad: frozenset[int]) -> bytes:
     return b"\n".join(lines)
 
 
+@pytest.fixture(scope="module", params=["100", "0"])
+def roomy(tiny: Path, request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+    """A job's container that takes bodies of 100 MB, told so in megabytes or by 0, which means a stream."""
+    with RunningServer(tiny, {**BATCH, "SAGEMAKER_MAX_PAYLOAD_IN_MB": request.param}) as running:
+        yield running
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("setting", ["100", "0"])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_hundred_megabytes_are_answered_line_by_line(tiny: Path, setting: str, chunked: bool) -> None:
+def test_a_hundred_megabytes_are_answered_line_by_line(roomy: RunningServer, chunked: bool) -> None:
     bad = frozenset({0, 77, LINES - 1})
     body = document(bad)
     assert 99 * MEGABYTE < len(body) <= 100 * MEGABYTE
@@ -40,18 +46,17 @@ def test_a_hundred_megabytes_are_answered_line_by_line(tiny: Path, setting: str,
         for start in range(0, len(body), MEGABYTE):
             yield body[start : start + MEGABYTE]
 
-    with RunningServer(tiny, {**BATCH, "SAGEMAKER_MAX_PAYLOAD_IN_MB": setting}) as server:
-        answer = httpx.post(
-            f"{server.base_url}/invocations",
-            content=pieces() if chunked else body,
-            headers={"Content-Type": "application/jsonlines"},
-            timeout=LIMIT_S,
-        )
-        assert answer.status_code == 200, answer.text[:300]
-        lines = [json.loads(line) for line in answer.text.split("\n")]
-        assert [line.get("id", number) for number, line in enumerate(lines)] == list(range(LINES))
-        assert {number for number, line in enumerate(lines) if "error" in line} == bad
-        assert server.ping() == 200
+    answer = httpx.post(
+        f"{roomy.base_url}/invocations",
+        content=pieces() if chunked else body,
+        headers={"Content-Type": "application/jsonlines"},
+        timeout=LIMIT_S,
+    )
+    assert answer.status_code == 200, answer.text[:300]
+    lines = [json.loads(line) for line in answer.text.split("\n")]
+    assert [line.get("id", number) for number, line in enumerate(lines)] == list(range(LINES))
+    assert {number for number, line in enumerate(lines) if "error" in line} == bad
+    assert roomy.ping() == 200
 
 
 @pytest.mark.timeout(600)
