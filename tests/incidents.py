@@ -43,7 +43,7 @@ TITLES = ("fault", "calls", "what the clients saw", "/ping says so after", "afte
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request, and the content that its answer must have: a text, or floats of any shape."""
+    """A request, and the content that its answer must have."""
 
     body: Any
     expected: Any
@@ -55,10 +55,7 @@ class Call:
 
     def answered_by(self, answer: httpx.Response) -> bool:
         """Whether this is the right content."""
-        found = content(answer)
-        if isinstance(self.expected, str):
-            return bool(found == self.expected)
-        return np.shape(found) == np.shape(self.expected) and np.allclose(found, self.expected, atol=TOLERANCE)
+        return equal(content(answer), self.expected)
 
 
 def known(container: Container, body: Any, content_type: str = JSON) -> Call:
@@ -71,6 +68,15 @@ def content(answer: httpx.Response) -> Any:
     if answer.headers["content-type"].startswith(JSON_LINES):
         return [json.loads(line) for line in answer.text.splitlines()]
     return answer.json()
+
+
+def equal(found: Any, expected: Any) -> bool:
+    """Whether objects hold the same under each name, texts are the same, and floats, of any shape, nearly so."""
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(equal(found[name], value) for name, value in expected.items())
+    if isinstance(expected, str):
+        return bool(found == expected)
+    return np.shape(found) == np.shape(expected) and np.allclose(found, expected, atol=TOLERANCE)
 
 
 def look(call: Call, ask: Callable[[], httpx.Response]) -> tuple[str, bool]:
@@ -88,8 +94,8 @@ def look(call: Call, ask: Callable[[], httpx.Response]) -> tuple[str, bool]:
         error = answer.json()["error"]
         named = bool(error["message"]) and (answer.status_code != 503 or "retry-after" in answer.headers)
         return f"{answer.status_code} {error['type']}", named
-    except (ValueError, KeyError, TypeError):
-        return f"{answer.status_code} without our words", False
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return f"{answer.status_code} in another form", False
 
 
 class Incident:

@@ -8,10 +8,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import httpx
 import pytest
 
 from containers import Container, readable
+from incidents import ANSWERED, Call, Row, Told, known, look, tally
 from models.poison import MARK, save_mortal
 
 SECONDS = int(os.environ.get("POISON_SECONDS", "60"))
@@ -19,36 +19,31 @@ CLIENTS = 32
 
 
 class Crowd:
-    """Callers of one kind, each in a thread of its own; what they were answered, by status and type."""
+    """Callers of one kind, each in a thread of its own; what they saw, how many were lost, and the longest wait in seconds."""
 
     def __init__(self, container: Container, until: float) -> None:
-        self.answers: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()
+        self.lost = 0
         self.slowest = 0.0
         self._container = container
         self._until = until
         self._lock = threading.Lock()
 
-    def ask(self, number: int) -> None:
+    def ask(self, call: Call) -> None:
         """Ask again and again; after a 503 as soon as it allows, at most once a second."""
-        with httpx.Client(base_url=self._container.base_url, timeout=120) as http:
-            while time.monotonic() < self._until:
-                if self.call(http, f"an honest text of caller {number}").status_code == 503:
-                    time.sleep(1)
+        while time.monotonic() < self._until:
+            if self.ask_once(call).startswith("503"):
+                time.sleep(1)
 
-    def call(self, http: httpx.Client, text: str) -> httpx.Response:
+    def ask_once(self, call: Call) -> str:
         """One call, counted."""
         began = time.monotonic()
-        answer = http.post("/invocations", json={"inputs": text})
-        kind = f"{answer.status_code} {answer.json()['error']['type']}" if answer.status_code >= 400 else "200"
+        seen, own = look(call, lambda: call.ask(self._container))
         with self._lock:
-            self.answers[kind] += 1
+            self.seen[seen] += 1
+            self.lost += not own
             self.slowest = max(self.slowest, time.monotonic() - began)
-        return answer
-
-    def poison(self, number: int) -> None:
-        """One call that ends its worker."""
-        with httpx.Client(base_url=self._container.base_url, timeout=120) as http:
-            self.call(http, f"{MARK} words, the {number}th of their kind")
+        return seen
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +53,16 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("per_second", [1.0, 0.1])
-def test_a_flow_of_poisons_leaves_nobody_without_an_answer(mortal: Path, per_second: float) -> None:
+def test_a_flow_of_poisons_leaves_nobody_without_an_answer(mortal: Path, told: Told, per_second: float) -> None:
     with Container(mortal, {"HF_TRUST_REMOTE_CODE": "true"}) as container:
+        honest = [known(container, {"inputs": f"an honest text of caller {number}"}) for number in range(CLIENTS)]
+        deadly = [
+            Call({"inputs": f"{MARK} words, the {number}th of their kind"}, None) for number in range(int(SECONDS * per_second))
+        ]
         began = time.monotonic()
         good, bad = Crowd(container, began + SECONDS), Crowd(container, began + SECONDS)
-        callers = [threading.Thread(target=good.ask, args=(number,)) for number in range(CLIENTS)]
-        poisons = [threading.Thread(target=bad.poison, args=(number,)) for number in range(int(SECONDS * per_second))]
+        callers = [threading.Thread(target=good.ask, args=(call,)) for call in honest]
+        poisons = [threading.Thread(target=bad.ask_once, args=(call,)) for call in deadly]
         for caller in callers:
             caller.start()
         for number, poison in enumerate(poisons):
@@ -73,14 +72,16 @@ def test_a_flow_of_poisons_leaves_nobody_without_an_answer(mortal: Path, per_sec
             thread.join()
         ended = time.monotonic()
         container.wait_for_ping(200, 60)
-        print(
-            f"{per_second:g} poisons a second for {SECONDS} s: {CLIENTS} callers {dict(good.answers)}, "
-            f"slowest {good.slowest:.1f} s; "
-            f"poisons {dict(bad.answers)}; healthy {time.monotonic() - ended:.1f} s after the last"
-        )
+        healthy_s = time.monotonic() - ended
+        fault = f"{per_second:g} poisons a second for {SECONDS} s"
+        afterwards = f"slowest {good.slowest:.1f} s, serves {healthy_s:.1f} s after the last"
+        told(Row(f"{fault}: {CLIENTS} callers", good.seen.total(), tally(good.seen.elements()), "", afterwards, good.lost))
+        told(Row(f"{fault}: the poisons", bad.seen.total(), tally(bad.seen.elements()), "", "", bad.lost))
         # Where poison comes faster than a worker starts, some calls meet their response timeout.
-        assert set(good.answers) <= {"200", "503 NotReady", "503 WorkerLost", *(["504 Timeout"] if per_second >= 1 else [])}
-        assert set(bad.answers) <= {"422 PoisonInput", "503 NotReady", "503 WorkerLost", "504 Timeout"}
-        assert good.answers["200"] > 0
+        late = ["504 Timeout"] if per_second >= 1 else []
+        assert set(good.seen) <= {ANSWERED, "503 NotReady", "503 WorkerLost", *late}
+        assert set(bad.seen) <= {"422 PoisonInput", "503 NotReady", "503 WorkerLost", "504 Timeout"}
+        assert (good.lost, bad.lost) == (0, 0)
+        assert good.seen[ANSWERED] > 0
         assert container.state()["Running"]
-        assert good.call(container.http, "and after all an honest text").status_code == 200
+        assert good.ask_once(honest[0]) == ANSWERED
