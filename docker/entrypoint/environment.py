@@ -33,9 +33,10 @@ FIXED = {
 }
 # oneDNN keeps code for each shape that it has met, by default 1,024 of them at up to half a megabyte each, and to make it anew
 # costs up to a millisecond. The packed engine, which rounds its tokens, shows it some 300; others meet new ones for hours.
+# What torch keeps of it besides, thread by thread and by default 1,024 as well (LRU_…), no longer holds what oneDNN let go.
 # GNU's OpenMP lets a thread that waits for its team spin for a millisecond; between two operators of a model 30 microseconds do,
 # and the core goes back to the tokeniser and to java.
-BOUNDED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "320", "GOMP_SPINCOUNT": "10000"}
+BOUNDED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "320", "LRU_CACHE_CAPACITY": "64", "GOMP_SPINCOUNT": "10000"}
 # What libraries tell their own developers (torch about pynvml, say) is nothing that a reader of the log can act on.
 QUIET_WARNINGS = "ignore::FutureWarning,ignore::DeprecationWarning,ignore::PendingDeprecationWarning"
 THREAD_POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
