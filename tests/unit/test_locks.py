@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from running import ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from publishing.naming import PLATFORMS
 
 PART_OF_OTHERS = ("runtime.in",)
 FOLDERS = ("docker", "scripts", "tests", "benchmarks")
@@ -65,3 +70,10 @@ def test_a_lock_agrees_with_those_that_constrain_it(path: Path) -> None:
     for other in constraints(path):
         differing = {name for name, version in locked(other).items() if own.get(name, version) != version}
         assert differing == set(), f"{path.name} and {other.name}: run `make lock`"
+
+
+@pytest.mark.parametrize("stem", ["cpu", "cpu-transformers4"])
+def test_the_images_torch_is_locked_for_every_platform_that_is_published(stem: str) -> None:
+    entries = ENTRY.findall((ROOT / "docker" / "requirements" / f"{stem}.txt").read_text("utf-8"))
+    (hashes,) = (rest.count("--hash=sha256:") for name, _, rest in entries if name == "torch")
+    assert hashes == len(PLATFORMS)
