@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -122,3 +125,16 @@ def test_a_script_is_run_again_only_where_it_says_so(tmp_path: Path) -> None:
         assert [answer.json() for answer in others] == ["a", "b", "slow"]
         server.wait_for_ping(200)
         assert server.invoke('"die"').status_code == 422
+
+
+def test_calls_are_answered_though_the_worker_that_runs_one_again_is_killed_too(tmp_path: Path) -> None:
+    model = save_script(tmp_path / "model", f"IDEMPOTENT = True\n{SCRIPT.replace('time.sleep(2)', 'time.sleep(4)')}")
+    with RunningServer(model, {"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}) as server, ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(server.invoke, '"slow"') for _ in range(2)]
+        for _ in range(2):  # first one runs and one waits for it; then the one that had waited runs, and the other is a suspect
+            time.sleep(1)
+            (worker,) = server.workers()
+            os.kill(worker, signal.SIGKILL)
+            server.wait_for_ping(503)
+            server.wait_for_ping(200)
+        assert [call.result().status_code for call in calls] == [200, 200]

@@ -91,6 +91,7 @@ final class Retries {
         }
         Invocation next = call.next(false, call.attempt().refused());
         synchronized (this) {
+            innocent.remove(call); // where it died again: nobody settles a try that another follows
             innocent.add(next);
         }
         next.enqueueFirst();
@@ -108,6 +109,7 @@ final class Retries {
     private boolean trial(Invocation call, SortedSet<Integer> refused, boolean soon) {
         Invocation next = call.next(true, refused);
         synchronized (this) {
+            innocent.remove(call);
             if (onTrial == call) {
                 onTrial = null;
             }
