@@ -108,9 +108,12 @@ class Container(Endpoint):
         return [(int(row.split()[0]), row.split()[1]) for row in table if word in row]
 
     def worker(self) -> int:
-        """The process id (the host's) of the only worker."""
-        ((pid, _),) = self.processes(WORKER)
-        return pid
+        """The process id (the host's) of the only worker; one that is being replaced is waited for."""
+        deadline = time.monotonic() + 60
+        while len(found := self.processes(WORKER)) != 1:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+        return found[0][0]
 
     def memory(self) -> int:
         """Bytes that the container's processes hold for themselves, shared pages once."""
