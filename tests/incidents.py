@@ -206,6 +206,13 @@ def wait_for_calls(container: Container, count: int) -> None:
         time.sleep(EVERY_S)
 
 
+def ended(incident: Incident, told: Told) -> tuple[int, float]:
+    """Wait for the container's end: its exit code, and the seconds that it took."""
+    found = incident.ends()
+    told(incident.row())
+    return found
+
+
 def lets_nobody_down(incident: Incident, told: Told) -> Row:
     """Wait until the container serves again: nobody was left without an answer, and /ping said in time what was the matter."""
     incident.serves_again()

@@ -11,20 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from containers import WORKER, Container, docker
-from incidents import JSON_LINES, SAID_SO_LIMIT_S, Call, Incident, Told, known, wait_for_calls
+from containers import Container, docker
+from incidents import JSON_LINES, SAID_SO_LIMIT_S, Call, Incident, Told, ended, known, wait_for_calls
 
 LONG_BODY = b"\n".join(b'{"inputs": "line %d: %b"}' % (number, b"words and more words " * 20) for number in range(100))
 TEXT = {"inputs": "a quiet kettle"}
 NOTHING = Call(TEXT, None)
 """A call that nobody expects to be answered."""
-
-
-def ended(incident: Incident, told: Told) -> tuple[int, float]:
-    """Wait for the container's end: its exit code, and the seconds that it took."""
-    found = incident.ends()
-    told(incident.row())
-    return found
 
 
 def last_words(incident: Incident, container: Container, told: Told) -> str:
@@ -94,14 +87,10 @@ def test_a_worker_killed_while_it_loads_first_ends_the_container_with_a_reason(
     encoder: Path, told: Told, loading_s: float
 ) -> None:
     with Container(encoder, wait=False) as container:
-        deadline = time.monotonic() + 60
-        while not container.processes(WORKER):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        victim = container.worker()
         time.sleep(loading_s)
         assert container.ping() != 200
         with Incident(container, f"worker killed {loading_s:g} s after its first start", NOTHING) as incident:
-            victim = container.worker()
             incident.begin()
             os.kill(victim, signal.SIGKILL)
             last = last_words(incident, container, told)

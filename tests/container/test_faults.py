@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from containers import HARDENED, NO_RIGHTS, Container, docker, readable
-from incidents import JSON_LINES, Call, Incident, Told, known, lets_nobody_down, wait_for_calls
+from incidents import JSON_LINES, Call, Incident, Told, ended, known, lets_nobody_down, wait_for_calls
 from models.scripts import save_script
 
 ONE = {"SAGEMAKER_MODEL_SERVER_WORKERS": "1"}
@@ -181,8 +181,7 @@ def test_sigterm_twice_ends_it_at_once(script: Callable[[bool], Path], told: Tol
         time.sleep(0.5)
         incident.begin()
         docker("kill", "--signal", "TERM", container.name)
-        code, seconds = incident.ends()
-        told(incident.row())
+        code, seconds = ended(incident, told)
         assert code != 0
         assert seconds < 5
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from bounded import kib
 from running import RunningServer
 
 RECORDS = 400_000
@@ -16,12 +16,6 @@ MOST_GROWTH_MIB = 1_024
 """Beside the body's 12 MB: records, their tokens as far as there was time, and Python's objects for both."""
 
 
-def peak_mib(pid: int) -> int:
-    found = re.search(r"^VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    assert found
-    return int(found[1]) // 1024
-
-
 def test_more_records_than_there_is_time_for_are_504_and_neighbours_are_answered_meanwhile(encoder: Path) -> None:
     body = json.dumps([f"a short text, number {number}" for number in range(RECORDS)])
     with (
@@ -29,13 +23,13 @@ def test_more_records_than_there_is_time_for_are_504_and_neighbours_are_answered
         ThreadPoolExecutor(1) as beside,
     ):
         (worker,) = server.workers()
-        before, meanwhile = peak_mib(worker), []
+        before, meanwhile = kib("VmHWM", worker), []
         large = beside.submit(server.invoke, body)
         while not large.done():
             meanwhile.append(server.invoke('"a neighbour"').status_code)
         answer, afterwards = large.result(), server.invoke('"the next one"')
         assert server.workers() == [worker]
-        assert peak_mib(worker) - before < MOST_GROWTH_MIB
+        assert kib("VmHWM", worker) - before < MOST_GROWTH_MIB * 1024
     assert answer.status_code == 504
     assert answer.json()["error"]["type"] == "Timeout"
     assert "SAGEMAKER_TS_RESPONSE_TIMEOUT" in answer.json()["error"]["message"]
