@@ -17,11 +17,10 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from benchmarks.load import single_texts
 from benchmarks.models import BENCH, ROOT
@@ -112,7 +111,7 @@ def measure(home: Path, telling: bool, seconds: float, phase_s: float) -> list[d
     with Server(system, artefact(system, "nothing.py"), "", (BODY, "application/json")) as server:
         load(server, WARM_S)
         first = len(read(PHASES)) + 1  # the phase that the load begins in is no whole one
-        with Repeating(partial(scrape, server.port), TOLD_S if telling else 2 * seconds):
+        with Repeating(partial(scrape, server.port), TOLD_S) if telling else nullcontext():
             load(server, seconds)
         seen = read(PHASES)[first:]
     return compared(seen)
@@ -165,7 +164,7 @@ def at_usual_periods(counting: Mapping[str, float], telling: Mapping[str, float]
     return {name: counting[name] + (telling[name] - counting[name]) * TOLD_S / USUAL_S for name in ("throughput", "cpu")}
 
 
-def shown(found: Mapping[str, Any]) -> str:
+def shown(found: Mapping[str, float]) -> str:
     """For the progress."""
     names = {"throughput": "throughput", "cpu": "java's CPU time per request"}
     return ", ".join(f"{words} × {found[name]:.4f} ± {found[f'{name}_error']:.4f}" for name, words in names.items())

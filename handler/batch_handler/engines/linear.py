@@ -28,8 +28,8 @@ STEPS = ((64, 4), (256, 8), (1024, 16))
 def rounded(tokens: int) -> int:
     """How many tokens a pass had better have, not fewer than these.
 
-    oneDNN compiles kernels for every number of tokens and kind of layer that it meets: a millisecond and half a megabyte
-    each, of which it keeps the last 1,024.
+    oneDNN compiles kernels for every number of tokens and kind of layer that it meets: up to a millisecond and half a megabyte
+    each. How many it keeps is a variable of the worker's environment.
     """
     step = next((step for most, step in STEPS if tokens <= most), 64)
     return -(-tokens // step) * step
