@@ -14,7 +14,7 @@ import numpy as np
 
 from containers import WORKER, Container
 
-PARTS = {"frontend": "byoc.endpoints.Frontend", "worker": WORKER}
+PARTS = {"entrypoint": "-m entrypoint serve", "frontend": "byoc.endpoints.Frontend", "worker": WORKER}
 KIB_PER_MB = 1024
 
 
@@ -29,7 +29,7 @@ class Sample:
 
 
 class Footprint:
-    """Looks at the frontend and at the worker every few seconds while its context lasts. ``samples`` by part."""
+    """Looks at each of a container's processes every few seconds while its context lasts. ``samples`` by part."""
 
     def __init__(self, container: Container, every: float = 2.0) -> None:
         self.samples: dict[str, list[Sample]] = {part: [] for part in PARTS}

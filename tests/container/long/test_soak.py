@@ -76,7 +76,7 @@ def tell(sight: Sight, pings: list[float], footprint: Footprint, growth: dict[st
         )
 
 
-def draw(name: str, footprint: Footprint) -> None:
+def draw(size: str, footprint: Footprint) -> None:
     """Memory, threads and files over time, as a page."""
     drawn = []
     for name, label in (("memory_mb", "MB"), ("threads", "threads"), ("files", "open files")):
@@ -89,4 +89,4 @@ def draw(name: str, footprint: Footprint) -> None:
     target = ROOT / "build" / "soak"
     target.mkdir(parents=True, exist_ok=True)
     page = f"<!doctype html><meta charset=utf-8><title>Soak</title><style>{style}</style><main>{''.join(drawn)}</main>"
-    (target / f"{name}.html").write_text(page, "utf-8")
+    (target / f"{size}.html").write_text(page, "utf-8")
