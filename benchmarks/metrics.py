@@ -6,6 +6,9 @@ Two servers in one row differ by more than the metrics cost, so one server is co
 (workloads/switched/) counts in every second phase only. Each counted phase is held against the mean of its two neighbours.
 ``counting`` counts; ``telling`` also prints for CloudWatch and is scraped every second, where usual are a minute and a
 quarter of one: of what it costs more than counting, a fifteenth is what telling costs at most.
+
+Their noise is as large as the goal, so what counting takes is measured by itself as well (workloads/switched/Counting.java),
+beside the CPU time that java spends on a whole request: throughput cannot lose a larger share than that.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ TOLD_S = 1.0
 USUAL_S = 15.0
 """Between two looks at /metrics, as Prometheus's own example configuration says; for CloudWatch our default is a minute."""
 MOST = 0.01
+JAVA = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""As the entrypoint starts the frontend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +78,25 @@ def main() -> int:
         for way, found in ratios.items():
             found.extend(measure(home, way == "telling", options.seconds, options.phase_seconds))
             print(f"round {number + 1}, {way}: {shown(summary(found))}", flush=True)
-    usual = at_usual_periods(*(summary(found) for found in ratios.values()))
-    (BENCH / "metrics.json").write_text(json.dumps({"ratios": ratios, "usual": usual}, indent=1), "utf-8")
-    kept = usual["throughput"] >= 1 - MOST
+    summaries = {way: summary(ones) for way, ones in ratios.items()}
+    usual = at_usual_periods(**summaries)
     print(f"at the usual periods throughput × {usual['throughput']:.4f}, java's CPU time per request × {usual['cpu']:.4f}")
-    print(f"the goal of {1 - MOST:.2f} of the uncounted throughput is {'met' if kept else 'missed'}")
+    counting_us, request_us = alone_us(home), summaries["counting"]["request_us"]
+    told = max(0.0, summaries["telling"]["cpu"] - summaries["counting"]["cpu"]) * TOLD_S / USUAL_S
+    share = counting_us / request_us + told
+    print(f"by itself counting takes {counting_us:.2f} µs of java's {request_us:.1f} for a request that does nothing")
+    print(f"with what telling adds that is {share:.2%}: the goal of {MOST:.0%} is {'met' if share <= MOST else 'missed'}")
+    figures = {"ratios": ratios, "usual": usual, "counting_us": counting_us, "request_us": request_us, "share": share}
+    (BENCH / "metrics.json").write_text(json.dumps(figures, indent=1), "utf-8")
     return 0
+
+
+def alone_us(home: Path) -> float:
+    """Microseconds of CPU time in which a frontend like ours counts one call and nothing else."""
+    (jar,) = HOME.glob("venv/lib/python3*/site-packages/ts/frontend/model-server.jar")
+    command = ["java", *JAVA, "-cp", f"{home / 'lib' / 'byoc-endpoints.jar'}:{jar}", "byoc.endpoints.Counting"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return float(printed) / 1_000
 
 
 def switched() -> Path:
@@ -103,7 +121,7 @@ def settings(phases: Path, phase_s: float) -> dict[str, str]:
 
 
 def measure(home: Path, telling: bool, seconds: float, phase_s: float) -> list[dict[str, float]]:
-    """``throughput`` and ``cpu`` of each counted phase as ratios to its neighbours'."""
+    """``throughput`` and ``cpu`` of each counted phase as ratios to its neighbours'; ``request_us``, the latter's own."""
     PHASES.parent.mkdir(parents=True, exist_ok=True)
     PHASES.unlink(missing_ok=True)
     told = {"BYOC_EMF_NAMESPACE": "bench", "BYOC_EMF_SECONDS": str(round(TOLD_S))} if telling else {}
@@ -129,6 +147,7 @@ def compared(seen: Sequence[Phase]) -> list[dict[str, float]]:
         {
             "throughput": phase.rate / statistics.mean((before.rate, after.rate)),
             "cpu": phase.cost / statistics.mean((before.cost, after.cost)),
+            "request_us": 1_000 * statistics.mean((before.cost, after.cost)),
         }
         for before, phase, after in zip(seen, seen[1:], seen[2:], strict=False)
         if phase.counted
@@ -151,7 +170,7 @@ def scrape(port: int) -> None:
 def summary(ratios: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Medians, and the standard error of each as ``…_error``."""
     found = {}
-    for name in ("throughput", "cpu"):
+    for name in ("throughput", "cpu", "request_us"):
         values = [one[name] for one in ratios]
         found[name] = statistics.median(values)
         spread = statistics.median(abs(value - found[name]) for value in values)

@@ -26,12 +26,22 @@ def test_what_is_told_each_second_is_told_a_fifteenth_as_often() -> None:
     assert usual == pytest.approx({"throughput": 0.98, "cpu": 1.02})
 
 
-def test_the_switched_frontend_counts_every_answer_of_a_counted_phase_and_no_other(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def home() -> Path:
+    """One whose frontend counts by turns."""
     if not HOME.exists():
         pytest.skip("build/home is not there: run `make build/.home`")
+    return metrics.switched()
+
+
+def test_counting_by_itself_is_timed_call_by_call(home: Path) -> None:
+    assert 0.01 < metrics.alone_us(home) < 100
+
+
+def test_the_switched_frontend_counts_every_answer_of_a_counted_phase_and_no_other(home: Path, tmp_path: Path) -> None:
     system = System("switched", None)
     phases = tmp_path / "phases.txt"
-    with RunningServer(artefact(system, "nothing.py"), metrics.settings(phases, 0.5), home=metrics.switched()) as server:
+    with RunningServer(artefact(system, "nothing.py"), metrics.settings(phases, 0.5), home=home) as server:
         began = len(metrics.read(phases)) if phases.exists() else 0
         for _ in range(40):
             assert server.invoke({"inputs": "nothing"}).content == b"0"

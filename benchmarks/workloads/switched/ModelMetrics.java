@@ -24,10 +24,10 @@ final class ModelMetrics extends CountedMetrics {
     }
 
     @Override
-    void answered(int status, long nanoseconds) {
+    void answered(int status, long arrived, long now) {
         phases.answered();
         if (phases.counted()) {
-            super.answered(status, nanoseconds);
+            super.answered(status, arrived, now);
         }
     }
 
@@ -35,13 +35,6 @@ final class ModelMetrics extends CountedMetrics {
     void queued(double seconds) {
         if (phases.counted()) {
             super.queued(seconds);
-        }
-    }
-
-    @Override
-    void span(long arrived) {
-        if (phases.counted()) {
-            super.span(arrived);
         }
     }
 

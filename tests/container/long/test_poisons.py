@@ -77,10 +77,8 @@ def test_a_flow_of_poisons_leaves_nobody_without_an_answer(mortal: Path, told: T
         afterwards = f"slowest {good.slowest:.1f} s, serves {healthy_s:.1f} s after the last"
         told(Row(f"{fault}: {CLIENTS} callers", good.seen.total(), tally(good.seen.elements()), "", afterwards, good.lost))
         told(Row(f"{fault}: the poisons", bad.seen.total(), tally(bad.seen.elements()), "", "", bad.lost))
-        # Where poison comes faster than a worker starts, some calls meet their response timeout.
-        late = ["504 Timeout"] if per_second >= 1 else []
-        assert set(good.seen) <= {ANSWERED, "503 NotReady", "503 WorkerLost", *late}
-        assert set(bad.seen) <= {"422 PoisonInput", "503 NotReady", "503 WorkerLost", "504 Timeout"}
+        assert set(good.seen) <= {ANSWERED, "503 NotReady", "503 WorkerLost"}
+        assert set(bad.seen) <= {"422 PoisonInput", "503 NotReady", "503 WorkerLost"}
         assert (good.lost, bad.lost) == (0, 0)
         assert good.seen[ANSWERED] > 0
         assert container.state()["Running"]

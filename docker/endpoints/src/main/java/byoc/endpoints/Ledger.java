@@ -52,7 +52,7 @@ final class Ledger {
         accessLog.line(exchange, status, now);
         traces.call(exchange, status, now);
         if (exchange.isInvocation()) {
-            exchange.metrics().answered(status, now - exchange.arrived());
+            exchange.metrics().answered(status, exchange.arrived(), now);
             leave(exchange);
         }
     }

@@ -1,23 +1,26 @@
 package byoc.endpoints;
 
 import io.prometheus.client.Counter;
-import io.prometheus.client.Gauge;
 import io.prometheus.client.Histogram;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * What happens to one model, counted. Its series are looked up once, when the model comes: a call costs no search for a
  * label. Safe from every thread, also after the model has gone.
  */
 final class ModelMetrics {
-    private static final int[] EXPECTED_STATUSES = {200, 400, 413, 415, 500, 503, 504};
+    private static final int GOOD = 200;
+    private static final int[] EXPECTED_STATUSES = {GOOD, 400, 413, 415, 500, 503, 504};
 
     private final String model;
     private final Counter requests;
     private final Map<Integer, Counter.Child> requestsByStatus = new ConcurrentHashMap<>();
+    private final Counter.Child goodRequests;
     private final Counter.Child goodRecords;
     private final Counter.Child badRecords;
     private final Counter.Child tokens;
@@ -25,7 +28,7 @@ final class ModelMetrics {
     private final Counter.Child truncated;
     private final Counter.Child forwardPasses;
     private final Counter.Child workerStarts;
-    private final Gauge.Child inFlight;
+    private final AtomicInteger inFlight = new AtomicInteger();
     private final Histogram.Child batchRequests;
     private final Histogram.Child microbatchRecords;
     private final Histogram.Child requestSeconds;
@@ -34,7 +37,7 @@ final class ModelMetrics {
     private final Histogram.Child forwardSeconds;
 
     private volatile long firstArrival;
-    private volatile long lastAnswer;
+    private final AtomicLong lastAnswer = new AtomicLong();
 
     ModelMetrics(String model, Metrics all) {
         this.model = model;
@@ -42,6 +45,7 @@ final class ModelMetrics {
         for (int status : EXPECTED_STATUSES) {
             ofStatus(status);
         }
+        goodRequests = ofStatus(GOOD);
         goodRecords = all.records.labels(model, "ok");
         badRecords = all.records.labels(model, "error");
         tokens = all.tokens.labels(model);
@@ -50,7 +54,7 @@ final class ModelMetrics {
         forwardPasses = all.forwardPasses.labels(model);
         workerStarts = all.workerStarts.labels(model);
         all.queue.setChild(Metrics.level(() -> all.waiting(model)), model);
-        inFlight = all.inFlight.labels(model);
+        all.inFlight.setChild(Metrics.level(inFlight::get), model);
         batchRequests = all.batchRequests.labels(model);
         microbatchRecords = all.microbatchRecords.labels(model);
         requestSeconds = all.requestSeconds.labels(model);
@@ -93,18 +97,20 @@ final class ModelMetrics {
 
     /** A call is complete and waits for its answer, until {@link #left}. */
     void entered() {
-        inFlight.inc();
+        inFlight.incrementAndGet();
     }
 
     void left() {
-        inFlight.dec();
+        inFlight.decrementAndGet();
     }
 
-    /** A call was answered so long after it arrived. */
-    void answered(int status, long nanoseconds) {
-        requestSeconds.observe(nanoseconds / 1e9);
-        Counter.Child counter = requestsByStatus.get(status);
-        (counter == null ? ofStatus(status) : counter).inc();
+    /** A call that arrived then is answered now, both in nanoseconds of {@link System#nanoTime}. */
+    void answered(int status, long arrived, long now) {
+        requestSeconds.observe((now - arrived) / 1e9);
+        (status == GOOD ? goodRequests : ofStatus(status)).inc();
+        if (status == GOOD) {
+            span(arrived, now);
+        }
     }
 
     void queued(double seconds) {
@@ -167,7 +173,7 @@ final class ModelMetrics {
         sums.put("ForwardPasses", forwardPasses.get());
         sums.put("WorkerStarts", workerStarts.get());
         Map<String, Double> levels = new LinkedHashMap<>();
-        levels.put("InflightRequests", inFlight.get());
+        levels.put("InflightRequests", (double) inFlight.get());
         levels.put("QueuedRequests", (double) waiting);
         Map<String, Distribution> times = new LinkedHashMap<>();
         times.put("RequestTime", Distribution.of(requestSeconds, Metrics.SECONDS));
@@ -187,7 +193,7 @@ final class ModelMetrics {
      * @param failed records with an error for an answer
      * @param truncated records cut to the length of the model
      * @param tokens that carried text
-     * @param seconds from the first call's arrival to the last answer
+     * @param seconds from the arrival of the first call that got a good answer to the last such answer
      */
     record Totals(double records, double failed, double truncated, double tokens, double seconds) {}
 
@@ -197,17 +203,16 @@ final class ModelMetrics {
     }
 
     private double seconds() {
-        return firstArrival == 0 ? 0 : (lastAnswer - firstArrival) / 1e9;
+        return firstArrival == 0 ? 0 : (lastAnswer.get() - firstArrival) / 1e9;
     }
 
-    /** A call arrived, some time ago, and is answered now. */
-    void span(long arrived) {
+    private void span(long arrived, long now) {
         if (isFirst(arrived)) {
             synchronized (this) { // once or twice in a model's life
                 firstArrival = isFirst(arrived) ? arrived : firstArrival;
             }
         }
-        lastAnswer = System.nanoTime();
+        lastAnswer.lazySet(now);
     }
 
     private boolean isFirst(long arrived) {

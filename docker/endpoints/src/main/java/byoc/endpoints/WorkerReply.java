@@ -113,7 +113,6 @@ final class WorkerReply {
     void report(Exchange exchange) {
         ModelMetrics metrics = exchange.metrics();
         metrics.records(goodRecords, badRecords);
-        metrics.span(exchange.arrived());
         exchange.setOutcome(new Exchange.Outcome((long) (goodRecords + badRecords), (long) badRecords, stages));
         if (error != null) {
             exchange.setFailure(new Exchange.Failure(error, null)); // its sentence may quote the body
