@@ -41,7 +41,7 @@ test: lint build/.home build/.model build/.local_mode ## lint, types, unit, serv
 test-all: test ## test, and whatever takes longer
 	@$(setup) test_all
 
-soak: build/.home build/.model .venv/.tests ## ten minutes of 512 clients at the image in Docker (SOAK_MINUTES=)
+soak: build/.home build/.model .venv/.tests ## ten minutes of 512 clients at the image in Docker, and as many to warm up (SOAK_MINUTES=)
 	@$(setup) soak
 
 fuzz: build/.home .venv/.tests ## fuzz the decoders for FUZZ_SECONDS=20 each, then the server with FUZZ_CASES=100000 damaged requests

@@ -65,12 +65,12 @@ def look(process: int, seconds: float = 0.0) -> Sample:
     )
 
 
-def slope(samples: Sequence[Sample], name: str, warm_up: float) -> float:
-    """Growth a second of one of a sample's numbers, from the share ``warm_up`` of the time on.
+def slope(samples: Sequence[Sample], name: str, warm: float) -> float:
+    """Growth a second of one of a sample's numbers, from the second ``warm`` on.
 
     The median of the slopes between all pairs of samples (Theil and Sen): a heap's saw-tooth does not bend it.
     """
-    kept = [one for one in samples if one.seconds >= warm_up * samples[-1].seconds]
+    kept = [one for one in samples if one.seconds >= warm]
     times = np.array([one.seconds for one in kept])
     values = np.array([getattr(one, name) for one in kept], float)
     first, second = np.triu_indices(len(kept), 1)
