@@ -69,6 +69,7 @@ class Pipeline:
             use_threads=device.use_lane(device.device(settings)),
             called=lambda work: work.request.callers_id,
             noted=self._noted,
+            team_tokens=task.team_tokens,
         )
 
     @property

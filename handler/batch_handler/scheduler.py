@@ -32,12 +32,16 @@ WINDOW_RECORDS = 512
 """Records that are looked at for one micro-batch: enough to find neighbours in length, few enough to plan in no time."""
 PATIENCE = 0.1
 """Of its last pass's time, for which a lane waits for its share of the requests that were here a moment ago."""
+TEAM_PATIENCE = 0.3
+"""The same where all cores run one pass: who comes too late for it waits for all of the next."""
 LONGEST_PATIENCE_S = 0.01
 TEAM_LANE = 0
-"""The one lane whose kernels may use all cores. OpenMP counts the threads of every team that was ever formed, and once they
-outnumber the cores it lets them sleep instead of spin, which costs a short pass more than a second core brings."""
+"""The one lane whose kernels may use all cores (``team_tokens``). OpenMP counts the threads of every team that was ever formed,
+and once they outnumber the cores it lets them sleep instead of spin, which costs a short pass more than a second core brings."""
 LONE = 1.5
-"""Requests here at once, below which a caller is alone and gets all cores: two gain more from a core each."""
+"""Requests here at once, below which a caller is alone and gets all cores."""
+NEWEST_SHARE = 0.05
+"""Weight of the newest request in the mean of how many tokens one has."""
 CROWD_S = 0.1
 """Time constant in which requests that do not come back are forgotten."""
 LEAST_BUDGET = 64
@@ -48,7 +52,7 @@ FIRST_PACE_S = 0.0002
 
 @dataclass(slots=True)
 class Taken:
-    """A micro-batch on its lane. ``threads`` is how many cores it may use: all for a caller who is alone."""
+    """A micro-batch on its lane. ``threads`` is how many cores it may use: all for a caller who is alone, or for few."""
 
     places: list[tuple[Job, int]]
     microbatch: MicroBatch
@@ -68,17 +72,20 @@ class Scheduler:
         use_threads: Callable[[int], None] = lambda _: None,
         called: Callable[[Any], str] = str,
         noted: Callable[[Sequence[tuple[Job, int]]], AbstractContextManager[None]] = lambda _: nullcontext(),
+        team_tokens: int = 0,
     ) -> None:
         """`run` takes passes and gives as many outputs; `finished` is called, on a lane, with the jobs that are complete.
 
         `use_threads` sets the number of threads of the calling lane's kernels. `called` names a job's owner in the log.
-        `noted` gives the context within which passes, each a job and an index, are being run.
+        `noted` gives the context within which passes, each a job and an index, are being run. While all requests here at
+        once have fewer than `team_tokens`, they share one pass on all cores.
         """
         self.lanes = lanes
         self._run = run
         self._finished = finished
         self._budget = self._round = token_budget
         self._padded = padded
+        self._team_tokens = team_tokens
         self._use_threads = use_threads
         self._called = called
         self._passes = 0
@@ -92,6 +99,7 @@ class Scheduler:
         self._exclusive = False
         self._present = 0
         self._crowd = 0.0
+        self._mean_tokens = 0.0
         self._noted = time.monotonic()
         self._light = 0
         self._heavy = 0
@@ -109,12 +117,13 @@ class Scheduler:
         with self._lock:
             for job in jobs:
                 job.due = now + job.tokens * self._pace
+                self._mean_tokens += NEWEST_SHARE * (job.tokens - self._mean_tokens)
                 insort(self._jobs, job, key=lambda other: other.due)
                 self._count(job, 1)
                 if job.stages is not None:
                     job.stages.submitted(job.tokens)
             self._note_crowd(len(jobs))
-            self._wake(sum(len(job.passes) for job in jobs))
+            self._wake(max(len(self._jobs), sum(len(job.passes) for job in jobs)))
 
     def await_room(self) -> None:
         """Return once less than a round of every lane is waiting, so that the next batch finds the lanes at work."""
@@ -136,7 +145,7 @@ class Scheduler:
 
     def _wake(self, count: int) -> None:
         """Wake as many idle lanes, the lowest first: a lone caller always gets the lane that may use all cores."""
-        for lane in sorted(self._idle)[:count]:
+        for lane in [lane for lane in sorted(self._idle) if self._may_take(lane)][:count]:
             self._idle.remove(lane)
             self._beds[lane].notify()
 
@@ -166,8 +175,9 @@ class Scheduler:
                     outputs = self._run_all(taken.places)
                 seconds = time.monotonic() - began
                 done = late + self._settle(number, taken, outputs, began, seconds)
-                until = time.monotonic() + min(LONGEST_PATIENCE_S, PATIENCE * seconds)
-            returning = -(-round(self._crowd) // self.lanes) if done else 0
+                patience = TEAM_PATIENCE if self._are_few() else PATIENCE
+                until = time.monotonic() + min(LONGEST_PATIENCE_S, patience * seconds)
+            returning = -(-round(self._crowd) // (1 if self._are_few() else self.lanes)) if done else 0
             try:
                 if done:
                     self._finished(done)
@@ -202,12 +212,22 @@ class Scheduler:
         self._crowd = max(self._present, self._present + (self._crowd - self._present) * fading)
         self._noted = now
 
+    def _are_few(self) -> bool:
+        """Whether those here at once are better served by one pass on all cores than by one on each.
+
+        A lane by itself reads all weights for its share of so few tokens.
+        """
+        return self._crowd * self._mean_tokens < self._team_tokens
+
+    def _may_take(self, lane: int) -> bool:
+        return lane == TEAM_LANE or not self._are_few()
+
     def _take(self, lane: int, returning: int, until: float) -> tuple[Taken | None, list[Job]]:
         """Wait for work and take what is due; also the jobs that ended because their time is up."""
         with self._lock:
             while True:
                 patience = until - time.monotonic()
-                if not self._runnable():
+                if not (self._runnable() and self._may_take(lane)):
                     self._rest(lane)
                 elif patience > 0 and len(self._jobs) < returning and self._light < self._budget:
                     self._rest(lane, patience)
@@ -244,10 +264,11 @@ class Scheduler:
         """The micro-batch that holds what is due first, planned together with what else waits."""
         window = list(islice(self._window(), WINDOW_RECORDS))
         passes = [job.passes[index] for job, index in window]
+        few = self._are_few() and lane == TEAM_LANE and not self._running
         batches = plan(
             [one.length for one in passes],
             self._budget,
-            self.lanes,
+            1 if few else self.lanes,
             self._padded,
             [(id(job), index) if job.alone else job.passes[index].group for job, index in window],
             busy=sum(self._running.values()),
@@ -258,7 +279,7 @@ class Scheduler:
         self._exclusive = places[0][0].alone
         alone = lane == TEAM_LANE and not self._running and not self._jobs and self._crowd < LONE
         self._running[lane] = chosen.tokens
-        return Taken(places, chosen, self.lanes if alone else 1)
+        return Taken(places, chosen, self.lanes if alone or few else 1)
 
     def _window(self) -> Iterator[tuple[Job, int]]:
         """Waiting passes in the order in which they are due, up to a round of all lanes and one more."""

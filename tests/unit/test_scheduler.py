@@ -32,7 +32,9 @@ class Pass:
 class Machine:
     """A scheduler over a model that notes what it ran and can be held at a gate."""
 
-    def __init__(self, lanes: int = 2, padded: bool = False, fail: Callable[[Pass], bool] = lambda _: False) -> None:
+    def __init__(
+        self, lanes: int = 2, padded: bool = False, fail: Callable[[Pass], bool] = lambda _: False, team_tokens: int = 0
+    ) -> None:
         self.gate = threading.Event()
         self.gate.set()
         self.ran: list[list[Pass]] = []
@@ -41,7 +43,7 @@ class Machine:
         self.finished: list[Any] = []
         self._fail = fail
         self._ended = threading.Condition()
-        self.scheduler = Scheduler(self._run, self._note, lanes, BUDGET, padded, self._use_threads)
+        self.scheduler = Scheduler(self._run, self._note, lanes, BUDGET, padded, self._use_threads, team_tokens=team_tokens)
 
     def _use_threads(self, count: int) -> None:
         self.threads.append(count)
@@ -160,6 +162,41 @@ def test_callers_who_come_together_have_a_core_each_until_one_is_alone_again(mon
     machine.submit(job("later", 5))
     machine.await_finished(4)
     assert machine.threads[3] == 2
+
+
+def test_few_tokens_share_one_pass_on_every_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batch_handler.scheduler.CROWD_S", 60.0)
+    machine = Machine(lanes=3, team_tokens=40)
+    machine.gate.clear()
+    machine.submit(job("first", 5))
+    machine.await_running(1)
+    for owner in range(5):
+        machine.submit(job(owner, 5))
+    time.sleep(0.05)
+    assert len(machine.ran) == 1
+    machine.gate.set()
+    machine.await_finished(6)
+    assert [len(batch) for batch in machine.ran] == [1, 5]
+    assert machine.threads == [3, 3]
+    assert set(machine.lanes) == {f"lane-{TEAM_LANE}"}
+
+
+def test_a_core_each_is_for_more_than_few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batch_handler.scheduler.CROWD_S", 60.0)
+    machine = Machine(lanes=2, team_tokens=40)
+    machine.gate.clear()
+    machine.submit(job("few", 5))
+    machine.await_running(1)
+    machine.submit(job("waits", 5))
+    time.sleep(0.05)
+    assert len(machine.ran) == 1
+    for owner in range(30):
+        machine.submit(job(owner, 30))
+    machine.await_running(2)
+    machine.gate.set()
+    machine.await_finished(32)
+    assert set(machine.lanes) == {"lane-0", "lane-1"}
+    assert machine.threads == [2] + [1] * (len(machine.ran) - 1)
 
 
 def test_a_request_of_many_passes_has_a_core_for_each() -> None:

@@ -40,10 +40,15 @@ def per_token_logits(output: Any) -> torch.Tensor:
 
 
 class Engine(Protocol):
-    """The forward pass of an encoder over several records at once. Safe to call from several threads."""
+    """The forward pass of an encoder over several records at once. Safe to call from several threads.
+
+    ``padded`` says whether a pass pads; fewer than ``team_tokens`` tokens are done sooner by one pass on all cores than by
+    one on each, which would read all weights for its share of them.
+    """
 
     name: str
     padded: bool
+    team_tokens: int
 
     def hidden(self, records: Sequence[Tokens]) -> torch.Tensor:
         """Last hidden states of all records one after the other: total tokens × hidden size, no padding."""

@@ -15,6 +15,7 @@ class Eager:
 
     name = "eager"
     padded = True
+    team_tokens = 0
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -76,6 +76,7 @@ class RowEngine:
 
     name = "row"
     padded = False
+    team_tokens = 0
 
     def __init__(self, head: Head) -> None:
         self._head = head

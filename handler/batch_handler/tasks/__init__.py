@@ -48,8 +48,8 @@ class Encoded:
 class Task(Protocol):
     """What `service` needs of a task. ``run`` must be safe to call from several threads at once.
 
-    ``holds`` names the kinds of record that it takes, ``writes`` the formats that can carry its results, ``padded``
-    whether its forward pass pads. ``result_keys`` are the keys of an object result, which a caller's own keys may not take.
+    ``holds`` names the kinds of record that it takes, ``writes`` the formats that can carry its results. ``result_keys``
+    are the keys of an object result, which a caller's own keys may not take. ``padded`` and ``team_tokens`` are its engine's.
     """
 
     holds: Collection[str]
@@ -57,6 +57,7 @@ class Task(Protocol):
     layout: Layout
     result_keys: Collection[str]
     padded: bool
+    team_tokens: int
 
     @property
     def description(self) -> str:

@@ -19,6 +19,7 @@ class EncoderTask:
     _truncation: bool
     _engine: Engine
     padded: bool
+    team_tokens: int
 
     def _load(
         self,
@@ -41,5 +42,5 @@ class EncoderTask:
         self._truncation = settings.truncation
         model = load_model(auto_class, directory, settings)
         self._engine = engine_for(model, directory, settings, head, per_token)
-        self.padded = self._engine.padded
+        self.padded, self.team_tokens = self._engine.padded, self._engine.team_tokens
         return model.config

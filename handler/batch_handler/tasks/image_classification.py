@@ -36,6 +36,7 @@ class ImageClassification:
     layout = Layout(columns=lambda result: [cell for entry in result for cell in (entry["label"], entry["score"])], line=str)
     result_keys = ()
     padded = False
+    team_tokens = 0
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._model = load_model(AutoModelForImageClassification, directory, settings)

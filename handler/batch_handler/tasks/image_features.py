@@ -31,6 +31,7 @@ class ImageFeatures:
     layout = Layout(columns=lambda features: features, line=str)
     result_keys = ()
     padded = False
+    team_tokens = 0
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._model = load_model(AutoModel, directory, settings)

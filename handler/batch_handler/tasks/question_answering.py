@@ -68,7 +68,7 @@ class QuestionAnswering:
         self._gives_types = "token_type_ids" in self._tokenizer.model_input_names
         model = load_model(AutoModelForQuestionAnswering, directory, settings)
         self._engine = engine_for(model, directory, settings, head=True, per_token=True)
-        self.padded = self._engine.padded
+        self.padded, self.team_tokens = self._engine.padded, self._engine.team_tokens
         self._parameters: Mapping[str, Parameter] = {
             "top_k": whole(1, 1_000),
             "max_answer_len": whole(1, self._limit),

@@ -33,7 +33,7 @@ class SentenceSimilarity:
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._embeddings = Embeddings(directory, settings)
-        self.padded = self._embeddings.padded
+        self.padded, self.team_tokens = self._embeddings.padded, self._embeddings.team_tokens
 
     @property
     def description(self) -> str:

@@ -71,6 +71,7 @@ class Tensor:
     writes = ("json", "json_lines", "csv", "npy")
     result_keys = ()
     padded = False
+    team_tokens = 0
 
     def __init__(self, program: Program, where: torch.device) -> None:
         self._program = program

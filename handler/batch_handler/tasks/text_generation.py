@@ -63,6 +63,7 @@ class TextGeneration:
     layout = Layout(columns=lambda result: [_plain(result)], line=lambda result: _plain(result))
     result_keys = ("generated_text",)
     padded = True
+    team_tokens = 0
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._tokenizer = load_tokenizer(directory, settings)

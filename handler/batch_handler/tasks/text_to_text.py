@@ -45,6 +45,7 @@ class TextToText:
     holds = ("value", "text")
     writes = ("json", "json_lines", "csv", "text")
     padded = True
+    team_tokens = 0
 
     def __init__(self, directory: Path, settings: Settings, name: str) -> None:
         self._tokenizer = load_tokenizer(directory, settings)
