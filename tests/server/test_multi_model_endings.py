@@ -124,7 +124,7 @@ def test_nothing_of_a_model_stays_behind(multi_model: RunningServer, shelf: Shel
         assert shelf.unload("one").status_code == 200
     time.sleep(0.5)
     assert left()[1] == files
-    assert left()[0] < threads + 6  # idle threads of pools, not three for each of six models
+    assert left()[0] < threads + 12  # idle threads of pools, not three for each of six models
 
 
 def _java_pid(server: RunningServer) -> int:
