@@ -164,7 +164,7 @@ class Scheduler:
             os._exit(1)
 
     def _lane(self, number: int) -> None:
-        returning, until = 0, 0.0
+        returning, until, sharing = 0, 0.0, self.lanes
         while True:
             taken, late = self._take(number, returning, until)
             done = late
@@ -175,9 +175,9 @@ class Scheduler:
                     outputs = self._run_all(taken.places)
                 seconds = time.monotonic() - began
                 done = late + self._settle(number, taken, outputs, began, seconds)
-                patience = TEAM_PATIENCE if self._are_few() else PATIENCE
+                sharing, patience = (1, TEAM_PATIENCE) if self._are_few() else (self.lanes, PATIENCE)
                 until = time.monotonic() + min(LONGEST_PATIENCE_S, patience * seconds)
-            returning = -(-round(self._crowd) // (1 if self._are_few() else self.lanes)) if done else 0
+            returning = -(-round(self._crowd) // sharing) if done else 0
             try:
                 if done:
                     self._finished(done)
@@ -314,9 +314,9 @@ class Scheduler:
         done = []
         with self._lock:
             del self._running[lane]
-            if self._exclusive:
-                self._exclusive = False
-                self._wake(self.lanes)
+            self._exclusive = False
+            if self._jobs:
+                self._wake(self.lanes)  # this lane may not be the one that can take what waits
             self._passes += 1
             if any(job.stages for job, _ in taken.places):
                 requests = len({id(job) for job, _ in taken.places})

@@ -199,6 +199,35 @@ def test_a_core_each_is_for_more_than_few_tokens(monkeypatch: pytest.MonkeyPatch
     assert machine.threads == [2] + [1] * (len(machine.ran) - 1)
 
 
+def test_what_one_lane_must_leave_to_another_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batch_handler.scheduler.CROWD_S", 1e-9)
+    running: dict[str, str] = {}
+    held = {f"lane-{number}": threading.Event() for number in range(2)}
+    finished: list[Any] = []
+
+    def run(passes: Sequence[Pass]) -> list[Any]:
+        lane = threading.current_thread().name
+        running[lane] = lane
+        assert held[lane].wait(WAIT_S)
+        return [None for _ in passes]
+
+    def until(reached: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not reached():
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+    scheduler = Scheduler(run, finished.extend, 2, BUDGET, padded=False, team_tokens=10)
+    scheduler.submit([job("one", 60), job("other", 60)])
+    until(lambda: len(running) == 2)
+    held["lane-0"].set()
+    until(lambda: len(finished) == 1)
+    scheduler.submit([job("alone", 1, alone=True)])
+    time.sleep(0.05)
+    held["lane-1"].set()
+    until(lambda: len(finished) == 3)
+
+
 def test_a_request_of_many_passes_has_a_core_for_each() -> None:
     machine = Machine(lanes=2)
     machine.gate.clear()
