@@ -164,12 +164,18 @@ def test_callers_who_come_together_have_a_core_each_until_one_is_alone_again(mon
     assert machine.threads[3] == 2
 
 
+def held_in_a_team(lanes: int) -> Machine:
+    """Lanes of which one is held at the gate with a few tokens on all cores."""
+    machine = Machine(lanes=lanes, team_tokens=40)
+    machine.gate.clear()
+    machine.submit(job("few", 5))
+    machine.await_running(1)
+    return machine
+
+
 def test_few_tokens_share_one_pass_on_every_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batch_handler.scheduler.CROWD_S", 60.0)
-    machine = Machine(lanes=3, team_tokens=40)
-    machine.gate.clear()
-    machine.submit(job("first", 5))
-    machine.await_running(1)
+    machine = held_in_a_team(lanes=3)
     for owner in range(5):
         machine.submit(job(owner, 5))
     time.sleep(0.05)
@@ -183,10 +189,7 @@ def test_few_tokens_share_one_pass_on_every_core(monkeypatch: pytest.MonkeyPatch
 
 def test_a_core_each_is_for_more_than_few_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batch_handler.scheduler.CROWD_S", 60.0)
-    machine = Machine(lanes=2, team_tokens=40)
-    machine.gate.clear()
-    machine.submit(job("few", 5))
-    machine.await_running(1)
+    machine = held_in_a_team(lanes=2)
     machine.submit(job("waits", 5))
     time.sleep(0.05)
     assert len(machine.ran) == 1

@@ -1,7 +1,7 @@
 """Ten minutes of 512 clients (SOAK_MINUTES): every answer right, and nothing that grows. Draws build/soak/NAME.html.
 
 For as long before them fewer clients call, so that a heap, the allocators' arenas and the code that is compiled for every
-number of tokens have their size: alone, 512 clients meet the rare numbers of tokens only after hours.
+number of tokens have their size: alone, 512 clients meet the rare numbers of tokens too late.
 
 The embedded encoder answers some 100 calls a second here, too few to see a slope by the 100,000: a heap's saw-tooth is
 as large. A tiny encoder takes the same way through the container, and answers ten times as many.
