@@ -71,6 +71,7 @@ def plan(
     padded: bool = True,
     groups: Sequence[Hashable] | None = None,
     busy: int = 0,
+    stepwise: bool = False,
 ) -> list[MicroBatch]:
     """Divide records into micro-batches within the token budget, the costliest first.
 
@@ -78,11 +79,14 @@ def plan(
     any records may meet, and they are dealt out so that all micro-batches cost the same and no lane waits for another.
     Records of different `groups` (other generation parameters, say) never meet. Every index appears exactly once.
     `busy` tokens are on some of the lanes already: the others get no smaller a share for it. Cost: O(n log n).
+
+    Where answers are generated (`stepwise`), a step costs about the same for one record as for several: lanes get as many
+    records each then, however long, and `busy` counts records.
     """
     members: dict[Hashable, list[int]] = {}
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         members.setdefault(groups[index] if groups else None, []).append(index)
-    divide = _cut if padded else _dealt
+    divide = _counted if stepwise else _cut if padded else _dealt
     batches = [
         _microbatch(batch, lengths, padded)
         for group in members.values()
@@ -94,9 +98,19 @@ def plan(
 def _cut(longest_first: Sequence[int], lengths: Sequence[int], token_budget: int, lanes: int, busy: int) -> list[list[int]]:
     """Neighbours in length together; the budget shrinks when there are too few tokens to keep every lane busy."""
     budget = min(token_budget, -(-(busy + sum(lengths[index] for index in longest_first)) // lanes))
+    return _neighbours(longest_first, lengths, budget, len(longest_first))
+
+
+def _counted(longest_first: Sequence[int], lengths: Sequence[int], token_budget: int, lanes: int, busy: int) -> list[list[int]]:
+    """Neighbours in length together, no more of them than a lane's share of all records."""
+    return _neighbours(longest_first, lengths, token_budget, -(-(busy + len(longest_first)) // lanes))
+
+
+def _neighbours(longest_first: Sequence[int], lengths: Sequence[int], token_budget: int, most: int) -> list[list[int]]:
     batches: list[list[int]] = []
     for index in longest_first:
-        if not batches or lengths[batches[-1][0]] * (len(batches[-1]) + 1) > budget:
+        last = batches[-1] if batches else []
+        if not last or len(last) == most or lengths[last[0]] * (len(last) + 1) > token_budget:
             batches.append([])
         batches[-1].append(index)
     return batches

@@ -70,6 +70,7 @@ class Pipeline:
             called=lambda work: work.request.callers_id,
             noted=self._noted,
             team_tokens=task.team_tokens,
+            stepwise=task.stepwise,
         )
 
     @property

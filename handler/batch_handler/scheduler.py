@@ -73,18 +73,20 @@ class Scheduler:
         called: Callable[[Any], str] = str,
         noted: Callable[[Sequence[tuple[Job, int]]], AbstractContextManager[None]] = lambda _: nullcontext(),
         team_tokens: int = 0,
+        stepwise: bool = False,
     ) -> None:
         """`run` takes passes and gives as many outputs; `finished` is called, on a lane, with the jobs that are complete.
 
         `use_threads` sets the number of threads of the calling lane's kernels. `called` names a job's owner in the log.
         `noted` gives the context within which passes, each a job and an index, are being run. While all requests here at
-        once have fewer than `team_tokens`, they share one pass on all cores.
+        once have fewer than `team_tokens`, they share one pass on all cores. `stepwise`: a pass generates, step by step.
         """
         self.lanes = lanes
         self._run = run
         self._finished = finished
         self._budget = self._round = token_budget
         self._padded = padded
+        self._stepwise = stepwise
         self._team_tokens = team_tokens
         self._use_threads = use_threads
         self._called = called
@@ -272,13 +274,14 @@ class Scheduler:
             self._padded,
             [(id(job), index) if job.alone else job.passes[index].group for job, index in window],
             busy=sum(self._running.values()),
+            stepwise=self._stepwise,
         )
         chosen = next(batch for batch in batches if 0 in batch.indices)
         places = [window[index] for index in chosen.indices]
         self._remove(places, window)
         self._exclusive = places[0][0].alone
         alone = lane == TEAM_LANE and not self._running and not self._jobs and self._crowd < LONE
-        self._running[lane] = chosen.tokens
+        self._running[lane] = len(places) if self._stepwise else chosen.tokens
         return Taken(places, chosen, self.lanes if alone or few else 1)
 
     def _window(self) -> Iterator[tuple[Job, int]]:

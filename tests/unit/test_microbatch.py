@@ -50,6 +50,23 @@ def test_groups_never_meet(records: list[tuple[int, str]], budget: int) -> None:
         assert len({groups[index] for index in batch.indices}) == 1
 
 
+@given(LENGTHS, BUDGETS, LANES, st.integers(0, 100))
+def test_where_steps_cost_alike_lanes_get_as_many_records(lengths: list[int], budget: int, lanes: int, busy: int) -> None:
+    batches = plan(lengths, budget, lanes, busy=busy, stepwise=True)
+    share = -(-(busy + len(lengths)) // lanes)
+    assert sorted(index for batch in batches for index in batch.indices) == list(range(len(lengths)))
+    assert all(len(batch.indices) <= share for batch in batches)
+    assert all(batch.tokens <= budget or len(batch.indices) == 1 for batch in batches)
+    if not busy and max(lengths, default=0) * share <= budget:
+        assert len(batches) <= lanes
+
+
+def test_few_records_of_any_lengths_are_generated_together_while_as_many_are_under_way() -> None:
+    lengths = [60, 9, 20, 14]
+    assert len(plan(lengths, 1_024, lanes=2, busy=4, stepwise=True)) == 1
+    assert len(plan(lengths, 1_024, lanes=2, busy=sum(lengths))) > 1
+
+
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=100), LANES)
 def test_no_lane_is_left_with_more_than_its_share_in_one_padded_piece(lengths: list[int], lanes: int) -> None:
     batches = plan(lengths, 1_000_000, lanes)

@@ -50,6 +50,7 @@ class Task(Protocol):
 
     ``holds`` names the kinds of record that it takes, ``writes`` the formats that can carry its results. ``result_keys``
     are the keys of an object result, which a caller's own keys may not take. ``padded`` and ``team_tokens`` are its engine's.
+    ``stepwise`` says that a pass generates its answers, one token after the other.
     """
 
     holds: Collection[str]
@@ -58,6 +59,7 @@ class Task(Protocol):
     result_keys: Collection[str]
     padded: bool
     team_tokens: int
+    stepwise: bool
 
     @property
     def description(self) -> str:

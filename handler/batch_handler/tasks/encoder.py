@@ -20,6 +20,7 @@ class EncoderTask:
     _engine: Engine
     padded: bool
     team_tokens: int
+    stepwise = False
 
     def _load(
         self,

@@ -37,6 +37,7 @@ class ImageClassification:
     result_keys = ()
     padded = False
     team_tokens = 0
+    stepwise = False
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._model = load_model(AutoModelForImageClassification, directory, settings)

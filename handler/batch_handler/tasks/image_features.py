@@ -32,6 +32,7 @@ class ImageFeatures:
     result_keys = ()
     padded = False
     team_tokens = 0
+    stepwise = False
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._model = load_model(AutoModel, directory, settings)

@@ -57,6 +57,7 @@ class QuestionAnswering:
     writes = ("json", "json_lines")
     layout = Layout(columns=lambda result: result, line=str)
     result_keys = ("score", "start", "end", "answer")
+    stepwise = False
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._tokenizer = load_tokenizer(directory, settings)

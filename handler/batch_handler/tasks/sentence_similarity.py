@@ -30,6 +30,7 @@ class SentenceSimilarity:
     writes = ("json", "json_lines", "csv")
     layout = Layout(columns=lambda scores: scores, line=str)
     result_keys = ()
+    stepwise = False
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._embeddings = Embeddings(directory, settings)

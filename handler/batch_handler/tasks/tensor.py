@@ -72,6 +72,7 @@ class Tensor:
     result_keys = ()
     padded = False
     team_tokens = 0
+    stepwise = False
 
     def __init__(self, program: Program, where: torch.device) -> None:
         self._program = program

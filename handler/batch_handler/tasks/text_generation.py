@@ -64,6 +64,7 @@ class TextGeneration:
     result_keys = ("generated_text",)
     padded = True
     team_tokens = 0
+    stepwise = True
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._tokenizer = load_tokenizer(directory, settings)

@@ -46,6 +46,7 @@ class TextToText:
     writes = ("json", "json_lines", "csv", "text")
     padded = True
     team_tokens = 0
+    stepwise = True
 
     def __init__(self, directory: Path, settings: Settings, name: str) -> None:
         self._tokenizer = load_tokenizer(directory, settings)
