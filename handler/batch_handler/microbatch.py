@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -70,7 +70,7 @@ def plan(
     lanes: int = 1,
     padded: bool = True,
     groups: Sequence[Hashable] | None = None,
-    busy: int = 0,
+    busy: Collection[MicroBatch] = (),
     stepwise: bool = False,
 ) -> list[MicroBatch]:
     """Divide records into micro-batches within the token budget, the costliest first.
@@ -78,19 +78,20 @@ def plan(
     With padding, records are sorted and cut, so that each micro-batch pads only to its own longest record. Without it,
     any records may meet, and they are dealt out so that all micro-batches cost the same and no lane waits for another.
     Records of different `groups` (other generation parameters, say) never meet. Every index appears exactly once.
-    `busy` tokens are on some of the lanes already: the others get no smaller a share for it. Cost: O(n log n).
+    What is `busy` on some of the lanes already counts: the others get no smaller a share for it. Cost: O(n log n).
 
     Where answers are generated (`stepwise`), a step costs about the same for one record as for several: lanes get as many
-    records each then, however long, and `busy` counts records.
+    records each then, however long.
     """
     members: dict[Hashable, list[int]] = {}
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         members.setdefault(groups[index] if groups else None, []).append(index)
     divide = _counted if stepwise else _cut if padded else _dealt
+    under_way = sum(len(batch.indices) if stepwise else batch.tokens for batch in busy)
     batches = [
         _microbatch(batch, lengths, padded)
         for group in members.values()
-        for batch in divide(group, lengths, token_budget, lanes, busy)
+        for batch in divide(group, lengths, token_budget, lanes, under_way)
     ]
     return sorted(batches, key=lambda batch: batch.tokens, reverse=True)
 
@@ -107,6 +108,7 @@ def _counted(longest_first: Sequence[int], lengths: Sequence[int], token_budget:
 
 
 def _neighbours(longest_first: Sequence[int], lengths: Sequence[int], token_budget: int, most: int) -> list[list[int]]:
+    """Cut wherever the budget, padding included, or so many records are full."""
     batches: list[list[int]] = []
     for index in longest_first:
         last = batches[-1] if batches else []

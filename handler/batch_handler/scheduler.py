@@ -97,7 +97,7 @@ class Scheduler:
         self._beds = [threading.Condition(self._lock) for _ in range(lanes)]
         self._idle: set[int] = set()
         self._jobs: list[Job] = []
-        self._running: dict[int, int] = {}
+        self._running: dict[int, MicroBatch] = {}
         self._exclusive = False
         self._present = 0
         self._crowd = 0.0
@@ -273,7 +273,7 @@ class Scheduler:
             1 if few else self.lanes,
             self._padded,
             [(id(job), index) if job.alone else job.passes[index].group for job, index in window],
-            busy=sum(self._running.values()),
+            busy=self._running.values(),
             stepwise=self._stepwise,
         )
         chosen = next(batch for batch in batches if 0 in batch.indices)
@@ -281,7 +281,7 @@ class Scheduler:
         self._remove(places, window)
         self._exclusive = places[0][0].alone
         alone = lane == TEAM_LANE and not self._running and not self._jobs and self._crowd < LONE
-        self._running[lane] = len(places) if self._stepwise else chosen.tokens
+        self._running[lane] = chosen
         return Taken(places, chosen, self.lanes if alone or few else 1)
 
     def _window(self) -> Iterator[tuple[Job, int]]:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batch_handler.errors import ErrorType, ServiceError, invalid_record
-from batch_handler.microbatch import Lanes, Report, guarded, plan
+from batch_handler.microbatch import Lanes, MicroBatch, Report, guarded, plan
 
 LENGTHS = st.lists(st.integers(0, 600), max_size=120)
 BUDGETS = st.integers(1, 2_000)
@@ -52,7 +52,7 @@ def test_groups_never_meet(records: list[tuple[int, str]], budget: int) -> None:
 
 @given(LENGTHS, BUDGETS, LANES, st.integers(0, 100))
 def test_where_steps_cost_alike_lanes_get_as_many_records(lengths: list[int], budget: int, lanes: int, busy: int) -> None:
-    batches = plan(lengths, budget, lanes, busy=busy, stepwise=True)
+    batches = plan(lengths, budget, lanes, busy=[MicroBatch(tuple(range(busy)), 9, 0)], stepwise=True)
     share = -(-(busy + len(lengths)) // lanes)
     assert sorted(index for batch in batches for index in batch.indices) == list(range(len(lengths)))
     assert all(len(batch.indices) <= share for batch in batches)
@@ -63,8 +63,9 @@ def test_where_steps_cost_alike_lanes_get_as_many_records(lengths: list[int], bu
 
 def test_few_records_of_any_lengths_are_generated_together_while_as_many_are_under_way() -> None:
     lengths = [60, 9, 20, 14]
-    assert len(plan(lengths, 1_024, lanes=2, busy=4, stepwise=True)) == 1
-    assert len(plan(lengths, 1_024, lanes=2, busy=sum(lengths))) > 1
+    under_way = [MicroBatch((0, 1, 2, 3), sum(lengths), 0)]
+    assert len(plan(lengths, 1_024, lanes=2, busy=under_way, stepwise=True)) == 1
+    assert len(plan(lengths, 1_024, lanes=2, busy=under_way)) > 1
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=100), LANES)
