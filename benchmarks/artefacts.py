@@ -1,4 +1,4 @@
-"""What a product serves beside the plain model: the same one exported for OpenVINO, rounded on texts that are not measured.
+"""What a product serves beside the plain model: the same one packaged with an engine, rounded on texts that are not measured.
 
 The export is `scripts/package_model.py`'s, run as a user runs it; `prepare` does it once per model and precision.
 """
@@ -31,7 +31,7 @@ class ExportError(Exception):
 def directory(system: System, model: Model) -> Path:
     """Where the artefact of a system lies, whether it is there or not."""
     plain = BENCH / "models" / model.name
-    return plain if system.precision is None else plain.with_name(f"{model.name}-openvino-{system.precision}")
+    return plain if system.precision is None else plain.with_name(f"{model.name}-{system.engine}-{system.precision}")
 
 
 def make(system: System, model: Model, measured: Sequence[str], other: Sequence[str]) -> Path:
@@ -40,7 +40,7 @@ def make(system: System, model: Model, measured: Sequence[str], other: Sequence[
     `measured` are the texts of the measurement; scales come from `other` ones.
     """
     plain, target = prepare(model), directory(system, model)
-    if system.precision is None or (target / AGREEMENT).exists():
+    if system.engine is None or system.precision is None or (target / AGREEMENT).exists():
         return target
     work = target.with_suffix(".new")
     shutil.rmtree(work, ignore_errors=True)
@@ -48,7 +48,7 @@ def make(system: System, model: Model, measured: Sequence[str], other: Sequence[
     judged, seen = work / "judged.jsonl", work / "seen.jsonl"
     judged.write_bytes(b"\n".join(texts.one_per_request(measured[:JUDGED])) + b"\n")
     seen.write_bytes(b"\n".join(texts.one_per_request(other[:SEEN])) + b"\n")
-    options = ["--task", model.task, "--engine", "openvino", "--precision", system.precision, "--verify", str(judged)]
+    options = ["--task", model.task, "--engine", system.engine, "--precision", system.precision, "--verify", str(judged)]
     options += ["--calibrate", str(seen)] if system.precision == "int8" else []
     options += ["--formats", "directory", "--output", str(work)]
     command = [sys.executable, str(ROOT / "scripts" / "package_model.py"), str(plain), *options]

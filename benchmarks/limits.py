@@ -22,10 +22,11 @@ from typing import Any
 from benchmarks import artefacts
 from benchmarks.load import percentile
 from benchmarks.models import BENCH, MODELS, ROOT, prepare
-from benchmarks.systems import PRECISIONS, SYSTEMS
+from benchmarks.systems import SYSTEMS
 
 CHUNK = 256
-KINDS = ("padded", "sorted", "budget", "packed", *(f"openvino {precision}" for precision in PRECISIONS), "one", "one-threaded")
+EXPORTED = tuple(system.limit for system in SYSTEMS.values() if system.engine and system.limit)
+KINDS = ("padded", "sorted", "budget", "packed", *EXPORTED, "one", "one-threaded")
 SEVERAL_THREADS = ("padded", "sorted", "budget", "one-threaded")
 """The other kinds have single-threaded kernels: the lanes use the cores, or one text has one core as in a lane."""
 TOKEN_BUDGET = 1_024
@@ -163,7 +164,7 @@ RUNS: Mapping[str, Run] = {
     "sorted": _sorted,
     "budget": _budget,
     "packed": _packed,
-    **{f"openvino {precision}": _packed for precision in PRECISIONS},
+    **dict.fromkeys(EXPORTED, _packed),
     "one": _one,
     "one-threaded": _one,
 }

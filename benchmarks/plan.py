@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from benchmarks.systems import FLASK, INT8, ONE_CORE, PRODUCT, QUICK, STANDARD, STOCK, SYSTEMS
+from benchmarks.systems import BF16, FLASK, INT8, ONE_CORE, PRODUCT, QUICK, STANDARD, STOCK, SYSTEMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ QUICK_PLAN = Plan(
     seconds=3.0,
     longest_s=30.0,
 )
-OTHER_MODELS = (PRODUCT, INT8, FLASK, "TorchServe, loop, 2 × 1 thread")
+OTHER_MODELS = (PRODUCT, BF16, INT8, FLASK, "TorchServe, loop, 2 × 1 thread")
 """The product, and the two peers that lead on a model whose forward pass is long."""
 
 

@@ -19,6 +19,7 @@ LIMITS = {
     "sorted": "batches of 32 sorted by length, padded",
     "budget": "sorted, padded, 1,024 tokens per pass",
     "packed": "**the limit**: the product's engine on tokenised texts, one lane per core",
+    "packed bf16": "the same with products in bf16",
     "openvino fp32": "the same with OpenVINO, fp32",
     "openvino int8-weights": "the same with OpenVINO, 8-bit weights",
     "openvino int8": "the same with OpenVINO, int8",

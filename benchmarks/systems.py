@@ -12,6 +12,7 @@ from benchmarks.models import BENCH, ROOT
 PRODUCT = "torchserve-byoc"
 ONE_CORE = f"{PRODUCT}, one core"
 INT8 = f"{PRODUCT}, openvino int8"
+BF16 = f"{PRODUCT}, packed bf16"
 STOCK = "TorchServe, loop, stock"
 FLASK, INFINITY = "gunicorn+flask, 2 × 1 thread", "infinity, torch"
 ANY = ("sentence-embeddings", "text-classification", "translation")
@@ -24,9 +25,9 @@ class System:
     ``environment`` names its folder in peers/ and its virtual environment (none: the product). ``form`` is how it takes
     many records in a request: ``lines`` (JSON Lines), ``list`` (a JSON list) or ``openai``. ``largest`` is the most
     records that it takes at once. ``stock`` marks a peer's own default, shown for comparison; ``torch`` says that PyTorch
-    runs its forward passes. ``precision`` is that of the OpenVINO engine which the artefact brings (none: the model as it
-    is), and ``limit`` the kind of offline limit that a product's throughput is a share of. ``first`` runs once, before the
-    first start. ``home`` is the product's installation.
+    runs its forward passes. ``engine`` and ``precision`` are those of the engine which the artefact brings (none: the model
+    as it is), and ``limit`` the kind of offline limit that a product's throughput is a share of. ``first`` runs once, before
+    the first start. ``home`` is the product's installation.
     """
 
     name: str
@@ -39,6 +40,7 @@ class System:
     tasks: Sequence[str] = ANY
     stock: bool = False
     torch: bool = True
+    engine: str | None = None
     precision: str | None = None
     limit: str | None = None
     command: Sequence[str] = ()
@@ -91,13 +93,13 @@ def per_core(workers: int = 2) -> dict[str, str]:
 BATCHED = {"BENCH_WORKERS": "1", "BENCH_BATCH": "32"}
 SENTENCES = ("sentence-embeddings",)
 ENCODERS = ("sentence-embeddings", "text-classification")
-PRECISIONS = ("fp32", "int8-weights", "int8")
 
 
-def openvino(precision: str) -> System:
-    """The product on an artefact that was exported for OpenVINO."""
-    name = f"openvino {precision}"
-    return System(f"{PRODUCT}, {name}", None, tasks=ENCODERS, torch=False, precision=precision, limit=name)
+def exported(engine: str, precision: str) -> System:
+    """The product on an artefact that was packaged with an engine."""
+    name = f"{engine} {precision}"
+    own = engine == "packed"
+    return System(f"{PRODUCT}, {name}", None, tasks=ENCODERS, torch=own, engine=engine, precision=precision, limit=name)
 
 
 def infinity(engine: str, title: str) -> System:
@@ -128,7 +130,8 @@ SYSTEMS: Mapping[str, System] = {
     for system in (
         System(PRODUCT, None, limit="packed"),
         System(ONE_CORE, None, command=("taskset", "--cpu-list", str(min(os.sched_getaffinity(0))))),
-        *map(openvino, PRECISIONS),
+        exported("packed", "bf16"),
+        *(exported("openvino", precision) for precision in ("fp32", "int8-weights", "int8")),
         System(FLASK, "flask", per_core()),
         System("TorchServe, loop, 2 × 1 thread", "torchserve", per_core(), path="/predictions/model"),
         System(STOCK, "torchserve", path="/predictions/model", stock=True),
@@ -148,6 +151,6 @@ SYSTEMS: Mapping[str, System] = {
 QUICK = (PRODUCT, FLASK, INFINITY)
 """The product and the peers that lead on single texts and on many lines."""
 STANDARD = (
-    PRODUCT, ONE_CORE, INT8, FLASK, INFINITY, "SageMaker PyTorch toolkit, 2 × 1 thread", "TorchServe, loop, 2 × 1 thread",
-    STOCK,
+    PRODUCT, ONE_CORE, BF16, INT8, FLASK, INFINITY, "SageMaker PyTorch toolkit, 2 × 1 thread",
+    "TorchServe, loop, 2 × 1 thread", STOCK,
 )  # fmt: skip

@@ -12,7 +12,7 @@
 SOURCE may also be a .mar or a .tar.gz; its contents are checked before anything is written. --verify starts the artefact
 here, sends each line of a file alone and all of them together, and packages nothing when the answers differ.
 --engine exports an encoder for OpenVINO or onnxruntime and measures it on the samples of --verify, which --calibrate must
-not hold; an image built with that library then serves it.
+not hold; an image built with that library then serves it. With --engine packed --precision bf16 any image does.
 What is written appears at the end, all of it or, after a failure or Ctrl-C, nothing.
 """
 
@@ -42,7 +42,7 @@ from unpack_model import unpack
 from verification import OK, VerificationError, aligned, read_samples, table, verify
 
 STOPPED = 128 + signal.SIGINT
-ENGINES = ("openvino", "onnx")
+ENGINES = ("packed", "openvino", "onnx")
 PRECISIONS = ("fp32", "bf16", "int8-weights", "int8")
 LOWEST_AGREEMENT = 0.995
 
@@ -95,7 +95,9 @@ def parse_arguments() -> argparse.Namespace:
         "--verify", type=Path, metavar="JSONL", help="request bodies, one a line: answers must not depend on the batch"
     )
     parser.add_argument("--content-type", default="application/json", metavar="TYPE", help="of the bodies (default: %(default)s)")
-    parser.add_argument("--engine", choices=ENGINES, help="export the encoder for a library that the image must hold")
+    parser.add_argument(
+        "--engine", choices=ENGINES, help="packed (bf16), or export the encoder for a library that the image must hold"
+    )
     parser.add_argument(
         "--precision", choices=PRECISIONS, default="fp32", help="of that engine; all but fp32 change answers (default: fp32)"
     )

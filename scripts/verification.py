@@ -109,7 +109,7 @@ def read_samples(path: Path) -> list[tuple[int, bytes]]:
 def served(directory: Path, samples: int) -> Iterator[str]:
     """The artefact behind one worker on a free port of loopback. Raises VerificationError with the server's last words."""
     if not ENTRYPOINT.exists():
-        raise VerificationError(f"{ENTRYPOINT} is missing, so that nothing can be verified: run make venv home first")
+        raise VerificationError(f"{ENTRYPOINT} is missing, so that nothing can be verified: run make tools build/.home first")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -60,10 +60,13 @@ def describe(where: torch.device, settings: Settings) -> str:
     return f" device=cuda ({torch.cuda.get_device_name(where)}) precision={precision}"
 
 
-def place(model: Any, settings: Settings) -> Any:
-    """The model on its device and in its precision. Raises SettingError for a precision that the device has not."""
+def place(model: Any, settings: Settings, engine: bool = False) -> Any:
+    """The model on its device and in its precision. Raises SettingError for a precision that the device has not.
+
+    On the CPU a precision is an engine's to have, where the model gets an `engine`.
+    """
     where = device(settings)
-    check_precision(settings.precision, where)
+    check_precision(settings.precision, where, engine)
     if where.type != "cuda":
         return model.to(where)
     allow_tf32(settings.precision == "tf32")
@@ -71,11 +74,13 @@ def place(model: Any, settings: Settings) -> Any:
     return autocast(placed, where.type, SIXTEEN_BITS[settings.precision]) if settings.precision in SIXTEEN_BITS else placed
 
 
-def check_precision(precision: str, where: torch.device) -> None:
-    """Raises SettingError where the device cannot compute in it. What a packaged engine computes in is the engine's to say."""
+def check_precision(precision: str, where: torch.device, engine: bool = False) -> None:
+    """Raises SettingError where the device cannot compute in it. What an `engine` on the CPU computes in is its own to say."""
     if where.type != "cuda":
         if precision in ("tf32", "fp16"):
             raise SettingError(f"BYOC_PRECISION={precision} needs a GPU, and this model runs on the CPU: use auto or fp32")
+        if not engine and precision not in ("auto", "fp32"):
+            raise SettingError(f"BYOC_PRECISION={precision} on the CPU is for encoders of text: use auto or fp32")
         return
     if precision in ("int8", "int8-weights"):
         raise SettingError(

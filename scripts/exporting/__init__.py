@@ -1,5 +1,7 @@
 """Exporting: ``engine/`` beside a model, made for a library and a precision, and measured against the default engine.
 
+For torch itself, ``packed``, it holds the precision and the measurement alone.
+
 Owns the order of the steps and the sentences about what cannot be exported; each step has a file of its own.
 """
 
@@ -30,8 +32,8 @@ from exporting.samples import SampleError
 
 __all__ = ["ENGINES", "Agreement", "ExportError", "Lines", "Wish", "check", "compared", "export"]
 
-ENGINES = {"openvino": manifest.PRECISIONS, "onnx": ("fp32",)}
-NEEDED = {"openvino": ("openvino",), "onnx": ("onnxruntime", "onnx", "onnxscript")}
+ENGINES = {"openvino": manifest.PRECISIONS, "onnx": ("fp32",), "packed": ("bf16",)}
+NEEDED = {"openvino": ("openvino",), "onnx": ("onnxruntime", "onnx", "onnxscript"), "packed": ()}
 ROUNDING = ("int8-weights", "int8")
 INSTALL = "pip install --no-deps --require-hashes -r docker/requirements/{engine}.txt -r scripts/exporting/requirements.txt"
 TASKS = (
@@ -72,6 +74,11 @@ class Wish:
 
 def check(wish: Wish) -> None:
     """Refuse what could not be made, before anything is read. Raises ExportError."""
+    if wish.engine == "packed" and wish.precision not in ENGINES["packed"]:
+        raise ExportError(
+            "--engine packed has only --precision bf16: leave --engine out for fp32, which is what any model gets, and use "
+            "--engine openvino for int8 and int8-weights"
+        )
     if wish.precision not in ENGINES[wish.engine]:
         raise ExportError(
             f"--engine {wish.engine} has no {wish.precision}: its rounding takes one scale for all records of a batch, so that "
@@ -121,25 +128,27 @@ def export(artefact: Artefact, wish: Wish, calibrate: Lines, verify: Lines) -> A
 
 def _write(artefact: Artefact, directory: Path, wish: Wish, calibrate: Lines, stage: Stage) -> manifest.Manifest:
     """The pieces and their manifest, not yet measured."""
-    with quiet():  # the head's weights are left over
-        model = load_model(AutoModel, directory, _settings("packed"))
-    folder = directory / manifest.FOLDER
-    plan = (
-        _with_onnx(model, folder, stage)
-        if wish.engine == "onnx"
-        else _with_openvino(artefact, model, folder, wish, calibrate, stage)
-    )
+    plan = _cut(artefact, directory, wish, calibrate, stage) if wish.engine != "packed" else None
     libraries = (*NEEDED[wish.engine], *(("nncf",) if wish.precision in ROUNDING else ()), "torch", "transformers")
     made = manifest.Manifest(
         engine=wish.engine,
         precision=wish.precision,
         weights=manifest.weights_hash(directory),
-        steps=plan.plan,
-        output=plan.output,
+        steps=plan.plan if plan else (),
+        output=plan.output if plan else "",
         versions={name: _version(name) for name in libraries},
     )
     manifest.write(directory, made)
     return made
+
+
+def _cut(artefact: Artefact, directory: Path, wish: Wish, calibrate: Lines, stage: Stage) -> Cut:
+    with quiet():  # the head's weights are left over
+        model = load_model(AutoModel, directory, _settings("packed"))
+    folder = directory / manifest.FOLDER
+    if wish.engine == "onnx":
+        return _with_onnx(model, folder, stage)
+    return _with_openvino(artefact, model, folder, wish, calibrate, stage)
 
 
 def _with_onnx(model: Any, folder: Path, stage: Stage) -> Cut:

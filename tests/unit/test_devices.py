@@ -84,7 +84,9 @@ def test_integers_belong_to_the_cpu_and_16_bit_floats_to_gpus(gpu: Callable[...,
         device.check_precision("int8", CUDA)
     with pytest.raises(SettingError, match="BYOC_PRECISION=fp16 needs a GPU"):
         device.check_precision("fp16", CPU)
-    device.check_precision("bf16", CPU)  # a packaged engine's
+    with pytest.raises(SettingError, match="BYOC_PRECISION=bf16 on the CPU is for encoders of text"):
+        device.check_precision("bf16", CPU)
+    device.check_precision("bf16", CPU, engine=True)
 
 
 def test_fp32_is_exact_and_19_bits_are_a_choice() -> None:

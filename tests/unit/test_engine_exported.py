@@ -237,7 +237,8 @@ def test_the_engine_in_the_artefact_can_be_overridden_by_the_default_one(export:
     [
         ("onnx", "auto", "BYOC_ENGINE=onnx, but the engine in the artefact is openvino's"),
         ("auto", "int8", "BYOC_PRECISION=int8, but the artefact's engine/ is fp32"),
-        ("packed", "bf16", "BYOC_PRECISION=bf16 needs an engine in the artefact"),
+        ("packed", "int8", "BYOC_PRECISION=int8 needs an engine in the artefact"),
+        ("eager", "bf16", "BYOC_ENGINE=eager computes in fp32 on the CPU"),
     ],
 )
 def test_what_the_artefact_does_not_bring_is_refused(export: Export, wanted: str, precision: str, said: str) -> None:

@@ -190,6 +190,39 @@ def test_a_padding_token_spelt_out_in_a_text_is_no_reason_to_differ(model: Calla
     assert far(outputs(Packed(plain), False, batch), alone) < TOLERANCE
 
 
+@pytest.fixture
+def amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU that multiplies in bf16; any with AVX-512 computes the same, only slower."""
+    monkeypatch.setattr("batch_handler.engines.linear.multiplies_bf16", lambda: True)
+
+
+@pytest.mark.usefixtures("amx")
+@pytest.mark.parametrize("architecture", encoders.PACKABLE)
+def test_in_bf16_a_record_gets_nearly_the_exact_answer_and_the_same_in_any_company(
+    model: Callable[..., Any], architecture: str
+) -> None:
+    plain = model(architecture, True)
+    engine = choose(plain, "auto", True, precision="bf16")
+    assert (engine.name, engine.padded) == ("packed-bf16", False)
+    (record,) = records([17], seed=99)
+    exact, alone = outputs(Eager(plain), False, [record]), outputs(engine, False, [record])
+    assert alone.dtype is torch.float32
+    assert not torch.equal(alone, exact)
+    assert float(torch.nn.functional.cosine_similarity(alone, exact, dim=1).min()) > 0.999
+    for seed in range(5):
+        batch = [record, *records([*mixed(20, seed), 17], seed)]
+        assert far(outputs(engine, False, batch)[:17], alone) < 2e-6
+
+
+def test_bf16_is_refused_where_it_does_not_pay_or_fit(model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batch_handler.engines.linear.multiplies_bf16", lambda: False)
+    with pytest.raises(SettingError, match="BYOC_PRECISION=bf16 needs a CPU with AMX"):
+        choose(model("bert", False), "auto", False, precision="bf16")
+    monkeypatch.setattr("batch_handler.engines.linear.multiplies_bf16", lambda: True)
+    with pytest.raises(SettingError, match="BYOC_PRECISION=bf16 does not fit GPT2Model"):
+        choose(model("gpt2", False), "auto", False, precision="bf16")
+
+
 def test_the_weights_are_shared_and_the_model_is_left_as_it_was(model: Callable[..., Any]) -> None:
     plain = model("bert", True)
     before = plain.config.to_dict()

@@ -20,6 +20,7 @@ from batch_handler.settings import SettingError
 log = logging.getLogger(__name__)
 
 ROUNDING = ("tf32", "bf16", "fp16")
+PACKED = "packed"
 PACKAGE = "package the model with scripts/package_model.py --engine"
 
 
@@ -77,8 +78,9 @@ def choose(
 
     `head` says that the model classifies, `per_token` that it does so token by token; `lanes` threads will call.
     ``packed`` is checked against ``eager`` on the model's own weights; where it cannot run or differs by more than 2e-5,
-    ``eager`` serves. An engine that the artefact brings is never replaced in silence: raises SettingError or
-    ArtefactError when it cannot run, or when `wanted` or `precision` ask for what is not there.
+    ``eager`` serves. ``bf16`` makes it round, which it does for nobody who did not ask. An engine that the artefact brings
+    is never replaced in silence: raises SettingError or ArtefactError when it cannot run, or when `wanted` or `precision`
+    ask for what is not there.
     """
     from batch_handler.engines import manifest
     from batch_handler.engines.checks import Use
@@ -93,7 +95,13 @@ def choose(
             raise SettingError(
                 f"BYOC_ENGINE={wanted}, but the engine in the artefact is {found}: {PACKAGE} {wanted}, or use auto"
             )
+    if packaged is not None and packaged.engine == PACKED:
+        if precision == "auto" and model.device.type == "cpu":
+            precision = packaged.precision
+        packaged = None
     if packaged is None or directory is None:
+        if precision == "bf16" and model.device.type == "cpu":
+            return _in_bf16(model, wanted, use)
         if precision not in ("auto", "fp32") and model.device.type != "cuda":
             raise SettingError(
                 f"BYOC_PRECISION={precision} needs an engine in the artefact: {PACKAGE} openvino --precision {precision}"
@@ -130,6 +138,30 @@ def _of_torch(model: Any, wanted: str, use: Any, exactly: bool) -> Engine:
         raise SettingError(f"BYOC_ENGINE=packed does not fit {type(model).__name__}: use auto or eager")
     log.info("engine eager: packed differs from it by %.1e on this model", difference)
     return eager
+
+
+def _in_bf16(model: Any, wanted: str, use: Any) -> Engine:
+    """Packed, its linear layers multiplying in bf16. Raises SettingError where that does not pay, or does not fit."""
+    from batch_handler.engines.checks import alike, fitting_head, independent, samples
+    from batch_handler.engines.eager import Eager
+    from batch_handler.engines.linear import multiplies_bf16
+
+    if wanted == "eager":
+        raise SettingError("BYOC_PRECISION=bf16, but BYOC_ENGINE=eager computes in fp32 on the CPU: use BYOC_ENGINE=auto")
+    if not multiplies_bf16():
+        raise SettingError(
+            "BYOC_PRECISION=bf16 needs a CPU with AMX (Intel Xeon from 2023 on, as in m7i and c7i instances) and is slower than "
+            "fp32 on this one: use BYOC_PRECISION=fp32"
+        )
+    exactly = _of_torch(model, wanted, use, exactly=True)
+    if exactly.name == PACKED:
+        from batch_handler.engines.packed import Packed
+
+        eager, records = Eager(model), samples(model)
+        rounded = Packed(model, fitting_head(model, eager, use, records), torch.bfloat16)
+        if alike(rounded, exactly, records) and independent(rounded, records):
+            return rounded
+    raise SettingError(f"BYOC_PRECISION=bf16 does not fit {type(model).__name__} on the CPU: use BYOC_PRECISION=fp32")
 
 
 def _on_a_gpu(model: Any, wanted: str, use: Any, eager: Engine, records: Sequence[Tokens], exactly: bool) -> Engine:

@@ -53,15 +53,15 @@ ALL_MASK_ATTENTION_FUNCTIONS.register(ATTENTION, lambda *_, **__: None)
 class Packed(RowEngine):
     """Padding-free forward passes. Shares the weights with the model it was made from, but for those of its linear layers.
 
-    Raises whatever the architecture raises when it cannot run this way; `engines.choose` then takes another engine.
+    These multiply in ``dtype``; hidden states and heads are fp32 in any case. Raises whatever the architecture raises when it
+    cannot run this way; `engines.choose` then takes another engine.
     """
 
-    name = "packed"
-
-    def __init__(self, model: Any, head: Head | None = None) -> None:
+    def __init__(self, model: Any, head: Head | None = None, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(head or Head(model))
+        self.name = "packed" if dtype is torch.float32 else "packed-bf16"
         self._base = with_attention(model, ATTENTION)
-        reorder(self._base)
+        reorder(self._base, dtype=dtype)
         self._layout = Layout.of(self._base)
         self.team_tokens = TEAM_TOKENS if self._base.device.type == "cpu" else 0
 
@@ -72,7 +72,7 @@ class Packed(RowEngine):
         _current.runs = row.runs
         types = {} if row.types is None else {"token_type_ids": row.types}
         states: torch.Tensor = self._base(input_ids=row.ids, position_ids=row.positions, **types).last_hidden_state
-        return states[0, :tokens]
+        return states[0, :tokens].float()
 
 
 def with_attention(model: Any, name: str) -> Any:

@@ -41,7 +41,7 @@ class EncoderTask:
         self._tokenizer = load_tokenizer(directory, settings)
         self._tokeniser = Tokeniser(self._tokenizer, longest_input(directory, self._tokenizer, settings, own_limit), cut)
         self._truncation = settings.truncation
-        model = load_model(auto_class, directory, settings)
+        model = load_model(auto_class, directory, settings, engine=True)
         self._engine = engine_for(model, directory, settings, head, per_token)
         self.padded, self.team_tokens = self._engine.padded, self._engine.team_tokens
         return model.config

@@ -23,10 +23,11 @@ OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer"
 """Models whose positions start after the padding index, so that as many of them cannot be used."""
 
 
-def load_model(auto_class: Any, directory: Path, settings: Settings) -> Any:
+def load_model(auto_class: Any, directory: Path, settings: Settings, engine: bool = False) -> Any:
     """A model in evaluation mode, loaded as float32, on its device in its precision; safetensors first, pickled code never.
 
-    Raises what transformers raises when files do not fit together; the caller's start-up turns it into one sentence.
+    `engine` says that it gets one, whose precisions are its own. Raises what transformers raises when files do not fit
+    together; the caller's start-up turns it into one sentence.
     """
     model = auto_class.from_pretrained(
         directory,
@@ -34,7 +35,7 @@ def load_model(auto_class: Any, directory: Path, settings: Settings) -> Any:
         local_files_only=True,
         trust_remote_code=settings.trust_remote_code,
     )
-    return place(model.eval().requires_grad_(False), settings)
+    return place(model.eval().requires_grad_(False), settings, engine)
 
 
 def sample_logits(model: Any) -> torch.Tensor:

@@ -67,7 +67,7 @@ class QuestionAnswering:
         self._truncation = settings.truncation
         self._question_first = self._tokenizer.padding_side == "right"
         self._gives_types = "token_type_ids" in self._tokenizer.model_input_names
-        model = load_model(AutoModelForQuestionAnswering, directory, settings)
+        model = load_model(AutoModelForQuestionAnswering, directory, settings, engine=True)
         self._engine = engine_for(model, directory, settings, head=True, per_token=True)
         self.padded, self.team_tokens = self._engine.padded, self._engine.team_tokens
         self._parameters: Mapping[str, Parameter] = {

@@ -24,7 +24,7 @@ from batch_handler.device import device
 from batch_handler.errors import ErrorType, ServiceError, invalid_record
 from batch_handler.formats.options import Layout
 from batch_handler.request import Record
-from batch_handler.settings import Settings
+from batch_handler.settings import SettingError, Settings
 from batch_handler.tasks import Encoded
 from batch_handler.tasks.parameters import checked, one_of
 
@@ -162,6 +162,8 @@ class Tensor:
 
 def load(directory: Path, settings: Settings, name: str) -> Tensor:
     """The directory's one TorchScript file or exported program. Raises ArtefactError for a file that cannot be loaded."""
+    if settings.precision not in ("auto", "fp32"):
+        raise SettingError(f"BYOC_PRECISION={settings.precision}, but a program computes as it was exported: use auto")
     where = device(settings)
     scripted, exported = torchscript_files(directory), exported_files(directory)
     if len(scripted) + len(exported) != 1:
