@@ -127,7 +127,7 @@ def test_the_standard_plan_can_judge_every_goal() -> None:
     assert judged <= asked[PRODUCT]
     assert judged - {(5_000, 1)} <= asked[FLASK]
     assert asked[ONE_CORE] == {(1, 32), (256, 1)}
-    assert STANDARD_PLAN.own_limits == ["packed", "openvino int8"]
+    assert STANDARD_PLAN.own_limits == ["packed", "packed bf16", "openvino int8"]
     assert set(STANDARD_PLAN.workloads) == {"trivial", "large", "sizes"}
 
 
