@@ -34,6 +34,12 @@ __all__ = ["ENGINES", "Agreement", "ExportError", "Lines", "Wish", "check", "com
 
 ENGINES = {"openvino": manifest.PRECISIONS, "onnx": ("fp32",), "packed": ("bf16",)}
 NEEDED = {"openvino": ("openvino",), "onnx": ("onnxruntime", "onnx", "onnxscript"), "packed": ()}
+OTHERWISE = {
+    "onnx": "its rounding takes one scale for all records of a batch, so that answers would depend on their neighbours; use "
+    "--engine openvino",
+    "packed": "fp32 is what every model gets without --engine, and integers are --engine openvino's; use --precision bf16",
+}
+"""Why an engine has no other precisions, and what to do."""
 ROUNDING = ("int8-weights", "int8")
 INSTALL = "pip install --no-deps --require-hashes -r docker/requirements/{engine}.txt -r scripts/exporting/requirements.txt"
 TASKS = (
@@ -74,16 +80,8 @@ class Wish:
 
 def check(wish: Wish) -> None:
     """Refuse what could not be made, before anything is read. Raises ExportError."""
-    if wish.engine == "packed" and wish.precision not in ENGINES["packed"]:
-        raise ExportError(
-            "--engine packed has only --precision bf16: leave --engine out for fp32, which is what any model gets, and use "
-            "--engine openvino for int8 and int8-weights"
-        )
     if wish.precision not in ENGINES[wish.engine]:
-        raise ExportError(
-            f"--engine {wish.engine} has no {wish.precision}: its rounding takes one scale for all records of a batch, so that "
-            f"answers would depend on their neighbours; use --engine openvino"
-        )
+        raise ExportError(f"--engine {wish.engine} has no {wish.precision}: {OTHERWISE[wish.engine]}")
     if wish.precision == "int8" and not wish.calibrate:
         raise ExportError("--precision int8 needs --calibrate: request bodies, one a line, like those that will come")
     if wish.precision != "int8" and wish.calibrate:

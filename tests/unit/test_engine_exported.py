@@ -204,6 +204,27 @@ def test_a_rounded_classifier_agrees_and_says_how_much(export: Export, settings:
     assert (expected.argmax(1) == rounded.argmax(1)).mean() >= 0.98
 
 
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN emulates bf16 on CPUs with AVX-512 only")
+def test_an_artefact_may_ask_for_bf16_of_torch_itself(export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batch_handler.engines.linear.multiplies_bf16", lambda: True)
+    directory = export(encoders.save_trained, engine="packed", precision="bf16")
+    figures = json.loads((directory / "engine" / "manifest.json").read_text())
+    assert (figures["engine"], figures["precision"], figures["steps"]) == ("packed", "bf16", [])
+    assert figures["agreement"]["cosine"] >= 0.999
+    model = encoder(directory)
+    assert choose(model, "auto", head=False, directory=directory).name == "packed-bf16"
+    assert choose(model, "auto", head=False, directory=directory, precision="fp32").name == "packed"
+    assert choose(model, "packed", head=False, directory=directory).name == "packed"
+    with pytest.raises(SettingError, match="BYOC_PRECISION=int8 needs an engine in the artefact"):
+        choose(model, "auto", head=False, directory=directory, precision="int8")
+
+
+@pytest.mark.parametrize("engine", ["onnx", "packed"])
+def test_a_precision_that_an_engine_has_not_is_refused_with_a_way_out(engine: str) -> None:
+    with pytest.raises(exporting.ExportError, match=f"--engine {engine} has no int8: .*use --"):
+        exporting.check(exporting.Wish(engine, "int8"))
+
+
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_two_threads_at_once_get_their_own_answers(export: Export, precision: str) -> None:
     directory = export(encoders.save_trained, precision=precision)

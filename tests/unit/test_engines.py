@@ -190,12 +190,18 @@ def test_a_padding_token_spelt_out_in_a_text_is_no_reason_to_differ(model: Calla
     assert far(outputs(Packed(plain), False, batch), alone) < TOLERANCE
 
 
+EMULATED = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN emulates bf16 on CPUs with AVX-512 only"
+)
+
+
 @pytest.fixture
 def amx(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU that multiplies in bf16; any with AVX-512 computes the same, only slower."""
     monkeypatch.setattr("batch_handler.engines.linear.multiplies_bf16", lambda: True)
 
 
+@EMULATED
 @pytest.mark.usefixtures("amx")
 @pytest.mark.parametrize("architecture", encoders.PACKABLE)
 def test_in_bf16_a_record_gets_nearly_the_exact_answer_and_the_same_in_any_company(

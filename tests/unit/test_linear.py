@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import gelu
 from transformers.activations import ACT2FN
 
-from batch_handler.engines.linear import Reordered, reorder, reorder_where_equal, rounded
+from batch_handler.engines.linear import LONGEST_SUM, Reordered, Rounded, reorder, reorder_where_equal, rounded
 
 
 class Feedforward(torch.nn.Module):
@@ -54,6 +54,22 @@ def test_layers_without_a_bias_and_of_other_kinds() -> None:
     inputs = torch.randn(5, 8)
     with torch.inference_mode():
         torch.testing.assert_close(layers[0](inputs), first(inputs), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN emulates bf16 on CPUs with AVX-512 only")
+@pytest.mark.parametrize("activation", ["gelu", "none"])
+@pytest.mark.parametrize("inputs", [48, LONGEST_SUM, 1_000, 1_536])
+def test_a_layer_in_bf16_is_near_and_gives_a_row_the_same_bits_with_any_others(inputs: int, activation: str) -> None:
+    torch.manual_seed(inputs)
+    plain, rows = torch.nn.Linear(inputs, 384), torch.randn(640, inputs)
+    layer = Rounded(plain, activation)
+    with torch.inference_mode():
+        expected = gelu(plain(rows)) if activation == "gelu" else plain(rows)
+        found = layer(rows)
+        assert found.dtype is torch.bfloat16
+        assert float((found - expected).norm() / expected.norm()) < 0.01
+        for count in (1, 4, 36, 48, 128, 272, 512):
+            assert torch.equal(layer(rows[:count]), found[:count])
 
 
 class Touchy(torch.nn.Module):

@@ -142,8 +142,7 @@ def _of_torch(model: Any, wanted: str, use: Any, exactly: bool) -> Engine:
 
 def _in_bf16(model: Any, wanted: str, use: Any) -> Engine:
     """Packed, its linear layers multiplying in bf16. Raises SettingError where that does not pay, or does not fit."""
-    from batch_handler.engines.checks import alike, fitting_head, independent, samples
-    from batch_handler.engines.eager import Eager
+    from batch_handler.engines.checks import alike, independent, samples
     from batch_handler.engines.linear import multiplies_bf16
 
     if wanted == "eager":
@@ -153,13 +152,12 @@ def _in_bf16(model: Any, wanted: str, use: Any) -> Engine:
             "BYOC_PRECISION=bf16 needs a CPU with AMX (Intel Xeon from 2023 on, as in m7i and c7i instances) and is slower than "
             "fp32 on this one: use BYOC_PRECISION=fp32"
         )
-    exactly = _of_torch(model, wanted, use, exactly=True)
-    if exactly.name == PACKED:
+    exact = _of_torch(model, wanted, use, exactly=True)
+    if exact.name == PACKED:
         from batch_handler.engines.packed import Packed
 
-        eager, records = Eager(model), samples(model)
-        rounded = Packed(model, fitting_head(model, eager, use, records), torch.bfloat16)
-        if alike(rounded, exactly, records) and independent(rounded, records):
+        rounded, records = Packed(model, exact.head, torch.bfloat16), samples(model)  # type: ignore[attr-defined]  # a packed one's
+        if alike(rounded, exact, records) and independent(rounded, records):
             return rounded
     raise SettingError(f"BYOC_PRECISION=bf16 does not fit {type(model).__name__} on the CPU: use BYOC_PRECISION=fp32")
 

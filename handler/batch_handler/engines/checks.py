@@ -60,24 +60,16 @@ def exact(engine: Engine, eager: Engine, use: Use, records: Sequence[Tokens]) ->
 def alike(engine: Engine, eager: Engine, records: Sequence[Tokens]) -> bool:
     """Whether an engine that rounds still computes this model."""
     with torch.inference_mode():
-        return mean_cosine(engine.hidden(records), eager.hidden(records)) >= ALIKE
-
-
-def mean_cosine(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Mean of the cosines between rows: … × width each."""
-    return float(torch.nn.functional.cosine_similarity(one.float(), other.float(), dim=-1).mean())
+        cosines = torch.nn.functional.cosine_similarity(engine.hidden(records), eager.hidden(records), dim=1)
+    return bool(cosines.mean() >= ALIKE)
 
 
 def independent(engine: Engine, records: Sequence[Tokens]) -> bool:
     """Whether records get the same states alone and in company, whatever else the engine does to them."""
     with torch.inference_mode():
+        alone = torch.cat([engine.hidden([record]) for record in records])
         together = engine.hidden([*records] * COMPANY)
-        return all(
-            difference(engine.hidden([record]), part) <= SAME
-            for record, part in zip(
-                records, torch.split(together, [len(record.ids) for record in records] * COMPANY), strict=False
-            )
-        )
+    return difference(together[: len(alone)], alone) <= SAME
 
 
 def fitting_head(model: Any, eager: Engine, use: Use, records: Sequence[Tokens]) -> Head:

@@ -44,7 +44,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The engine's library and precision, its steps in order, and what was measured when it was made.
+    """The engine's library and precision, its steps in order (``packed`` has none), and what was measured when it was made.
 
     ``weights`` is the hash of those it was made from. The row goes in as ``ids``, ``positions`` and, where the model knows
     them, ``types``; ``output`` names the hidden states, tokens × hidden size.

@@ -79,7 +79,7 @@ class RowEngine:
     team_tokens = 0
 
     def __init__(self, head: Head) -> None:
-        self._head = head
+        self.head = head
 
     def states(self, records: Sequence[Tokens]) -> torch.Tensor:
         """Total tokens × hidden size."""
@@ -91,11 +91,11 @@ class RowEngine:
 
     def logits(self, records: Sequence[Tokens]) -> torch.Tensor:
         """Records × labels."""
-        return self._head.logits(self.states(records), [len(record.ids) for record in records])
+        return self.head.logits(self.states(records), [len(record.ids) for record in records])
 
     def token_logits(self, records: Sequence[Tokens], kept: Sequence[int] | None = None) -> torch.Tensor:
         """Total tokens × labels, or those of the kept tokens."""
-        return self._head.token_logits(self.states(records), kept)
+        return self.head.token_logits(self.states(records), kept)
 
 
 def _first_position(model: Any) -> int:
