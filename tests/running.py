@@ -160,6 +160,14 @@ class RunningServer(Endpoint):
         """Process ids of the Python workers below this server."""
         return [pid for pid, command in descendants(self.pid) if "model_service_worker.py" in command]
 
+    def wait_for_another_worker(self, ended: int) -> int:
+        """Wait until this worker is gone and another answers: /ping may be 503 for less time than lies between two looks."""
+        deadline = time.monotonic() + START_LIMIT_S
+        while not (others := [pid for pid in self.workers() if pid != ended]) or self.ping() != 200:
+            assert time.monotonic() < deadline, f"no worker has followed {ended} within {START_LIMIT_S} s:\n{self.output}"
+            time.sleep(0.05)
+        return others[0]
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:

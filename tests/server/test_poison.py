@@ -135,6 +135,5 @@ def test_calls_are_answered_though_the_worker_that_runs_one_again_is_killed_too(
             time.sleep(1)
             (worker,) = server.workers()
             os.kill(worker, signal.SIGKILL)
-            server.wait_for_ping(503)
-            server.wait_for_ping(200)
+            server.wait_for_another_worker(worker)
         assert [call.result().status_code for call in calls] == [200, 200]

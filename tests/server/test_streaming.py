@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from models import decoders
@@ -161,15 +160,10 @@ def test_a_caller_who_leaves_ends_the_work_and_nothing_else(writer: RunningServe
 def test_a_worker_that_dies_mid_stream_leaves_no_answer_that_looks_whole(tmp_path: Path) -> None:
     directory = decoders.save(tmp_path / "model", eos_token_id=None)
     with RunningServer(directory, {"HF_TASK": "text-generation"}) as server:
-        worker = next(
-            child
-            for child in psutil.Process(server.pid).children(recursive=True)
-            if "model_service_worker" in " ".join(child.cmdline())
-        )
+        (worker,) = server.workers()
         with pytest.raises(httpx.RemoteProtocolError):
-            _read_and_kill(server, worker.pid)
-        server.wait_for_ping(503)
-        server.wait_for_ping(200)
+            _read_and_kill(server, worker)
+        server.wait_for_another_worker(worker)
         assert joined(list(lines(server, asked()))) == whole(server)
         assert server.metrics()["byoc_inflight_requests"] == 0
 

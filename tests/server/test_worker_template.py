@@ -43,16 +43,6 @@ def parent(pid: int) -> int:
     return int(found[1])
 
 
-def wait_for_another_worker(server: RunningServer, old: int) -> int:
-    deadline = time.monotonic() + LIMIT_S
-    while True:
-        others = [pid for pid in server.workers() if pid != old]
-        if others and server.ping() == 200:
-            return others[0]
-        assert time.monotonic() < deadline, server.output
-        time.sleep(0.05)
-
-
 def test_a_forked_worker_answers_like_any_other_and_its_words_reach_the_log(small: Path, server: RunningServer) -> None:
     (worker,) = server.workers()
     assert parent(worker) == template_of(server)
@@ -67,7 +57,7 @@ def test_a_worker_that_is_killed_is_replaced_from_the_same_template(server: Runn
     template, (worker,) = template_of(server), server.workers()
     before = server.invoke(TEXT).json()
     os.kill(worker, signal.SIGKILL)
-    another = wait_for_another_worker(server, worker)
+    another = server.wait_for_another_worker(worker)
     assert parent(another) == template == template_of(server)
     assert server.invoke(TEXT).json() == before
 
@@ -76,7 +66,7 @@ def test_a_template_that_is_killed_comes_back_with_its_worker(server: RunningSer
     template, (worker,) = template_of(server), server.workers()
     before = server.invoke(TEXT).json()
     os.kill(template, signal.SIGKILL)
-    another = wait_for_another_worker(server, worker)
+    another = server.wait_for_another_worker(worker)
     assert parent(another) == template_of(server) != template
     assert "The worker template ended; it is started again" in server.output
     assert server.invoke(TEXT).json() == before
@@ -90,7 +80,7 @@ def test_the_template_waits_for_the_first_worker_that_ends(small: Path) -> None:
         for _ in range(2):
             (worker,) = server.workers()
             os.kill(worker, signal.SIGKILL)
-            another = wait_for_another_worker(server, worker)
+            another = server.wait_for_another_worker(worker)
             template = template or template_of(server)
             assert parent(another) == template == template_of(server)
         assert server.invoke(TEXT).json() == before
