@@ -50,7 +50,7 @@ fuzz: build/.home .venv/.tests ## fuzz the decoders for FUZZ_SECONDS=20 each, th
 lint: .venv/.tests ## ruff, mypy, hadolint, shellcheck
 	@$(setup) lint
 
-bench: build/.home build/.model .venv/.tests ## the product, its peers and the limits side by side (three hours; MODEL_NAME=minilm, bert-base, translation)
+bench: build/.home build/.model .venv/.tests ## the product, its peers and the limits side by side (90 minutes; MODEL_NAME=minilm, bert-base, translation)
 	@$(setup) bench --model $(MODEL_NAME)
 
 bench-standard: build/.home build/.model .venv/.tests ## enough to judge every goal, in 25 minutes (MODEL_NAME=bert-base, translation: 8)

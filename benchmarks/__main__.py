@@ -29,6 +29,7 @@ from benchmarks.systems import SYSTEMS
 TEXTS, SEED = 2_048, 5
 OTHER_TEXTS, OTHER_SEED = 256, 6
 """Texts that are never measured, for exports that round."""
+STOPPED = 128 + signal.SIGINT
 
 
 def main() -> int:
@@ -43,7 +44,11 @@ def main() -> int:
     (BENCH / "models" / f"{model.name}.texts.json").write_text(json.dumps(records), "utf-8")
     output = BENCH / ("results.json" if model.name == "minilm" else f"results-{model.name}.json")
     run = Run(model, _plan(options), records, other, output)
-    run.measure()
+    try:
+        run.measure()
+    except KeyboardInterrupt:
+        print(f"\nstopped; what was measured before is in {output}", file=sys.stderr)
+        return STOPPED
     table, short = (output.with_name(output.name.replace("results", name)).with_suffix(".md") for name in ("table", "readme"))
     table.write_text(report.markdown(run.seen), "utf-8")
     short.write_text(report.for_readme(run.seen), "utf-8")

@@ -64,10 +64,10 @@ BARE = ("one", "one-threaded")
 FULL = Plan(
     systems=tuple(SYSTEMS),
     points=points((1, 8, 32, 128, 512), (16, 256, 5_000), (1, 2, 4, 16)),
-    limits=("padded", "sorted", "budget", *BARE),
-    rounds=3,
-    seconds=8.0,
-    longest_s=75.0,
+    limits=("padded", "sorted", "budget", "compiled", *BARE),
+    rounds=2,
+    seconds=4.0,
+    longest_s=45.0,
     special={ONE_CORE: CORES_POINTS},
     workloads=("trivial", "large", "sizes"),
 )

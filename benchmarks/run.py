@@ -114,10 +114,15 @@ class Run:
         return f"could not be prepared: {said[-1][:300]}" if run.returncode else None
 
     def _limit(self, number: int, kind: str, when: str) -> None:
-        result = limits.measure(self.model.name, kind, self.plan.seconds)
-        self.seen["limits"].append({"round": number, "kind": kind, "when": when, **result})
+        title = f"limit: {kind}"
+        try:
+            result = limits.measure(self.model.name, kind, self.plan.seconds)
+            self.seen["limits"].append({"round": number, "kind": kind, "when": when, **result})
+            told = f"{result['records_per_s']:>9.1f} records/s"
+        except limits.LimitError as error:
+            told = self.seen["absent"][title] = str(error).splitlines()[-1]
         self._progress.done_s += self._limit_s
-        self._say(f"{'limit: ' + kind:<40} {result['records_per_s']:>9.1f} records/s")
+        self._say(f"{title:<40} {told}")
 
     def _bare(self, number: int) -> None:
         """The start of a bare script and, where there is an engine with the image, of the container."""
